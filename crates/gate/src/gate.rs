@@ -23,25 +23,6 @@ use crate::wire::type_hash;
 /// clone and to share; all clones have one lane, and calls of any number of microprocesses are
 /// under way at once.
 ///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let folder = std::env::temp_dir().join(format!("kumihimo-gate-doc-{}", std::process::id()));
-/// # // SAFETY: nothing else runs yet.
-/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
-/// use kumihimo_gate::Gate;
-///
-/// // In one process:
-/// let _serving = Gate::serve("adder", |(a, b): (u32, u32)| a + b)?;
-///
-/// // In another one:
-/// let adder = Gate::<(u32, u32), u32>::connect("adder")?;
-/// let sum = adder.call(&(2, 3))?;
-/// assert_eq!(sum, 5);
-/// # std::fs::remove_dir_all(&folder).ok();
-/// # Ok(())
-/// # }
-/// ```
-///
 /// *At most once*: a request is handled once or not at all. When the server ends during a call, the
 /// caller gets an error of kind `Gone` and cannot know which; the next call connects to the server
 /// that the gate has then.
@@ -63,7 +44,7 @@ impl<Q, R> std::fmt::Debug for Gate<Q, R> {
 }
 
 impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R> {
-    /// Connects to the gate of this name. Blocks the microprocess while it does.
+    /// Connects to the gate of this name. Blocks the microprocess until the server has answered.
     ///
     /// # Errors
     /// `NotFound`: the gate is not served. `NotPermitted`: not this user. `Version`: the server is
@@ -73,7 +54,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Gate::connect_with(name, &Options::new())
     }
 
-    /// As [`connect`](Gate::connect), with options.
+    /// As [`connect`](Gate::connect), with options. Blocks the microprocess until the server has
+    /// answered.
     ///
     /// # Errors
     /// As `connect`.
@@ -100,7 +82,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Typed::<R>::decode(&reply)
     }
 
-    /// As [`call`](Gate::call), with a time within which the reply has to come.
+    /// As [`call`](Gate::call), with a time within which the reply has to come. Blocks the
+    /// microprocess for that time at most.
     ///
     /// # Errors
     /// As `call`. After `TimedOut` the request may still be carried out.
@@ -111,7 +94,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     }
 
     /// As [`call`](Gate::call), with regions that go along by reference, four at most; and those
-    /// that come back. A region that is passed again costs nothing.
+    /// that come back. A region that is passed again costs nothing. Blocks the microprocess until
+    /// the reply has come.
     ///
     /// # Errors
     /// As `call`; `Invalid`: too many.
@@ -121,7 +105,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Ok((Typed::<R>::decode(&reply)?, back))
     }
 
-    /// As [`call_with`](Gate::call_with), for so long at most.
+    /// As [`call_with`](Gate::call_with), with a time within which the reply has to come. Blocks
+    /// the microprocess for that time at most.
     ///
     /// # Errors
     /// As `call_with`; `TimedOut`.
@@ -145,7 +130,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         self.client.send(&encoded(request)?)
     }
 
-    /// Requests a stream: the server's items come one by one, as they are taken.
+    /// Requests a stream: the server's items come one by one, as they are taken. Blocks the
+    /// microprocess only while the lane has no free cell.
     ///
     /// # Errors
     /// As [`call`](Gate::call), for what goes wrong before the first item.
@@ -155,7 +141,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
 
     /// Serves: `handler` is called for each request, in a microprocess at the caller's priority.
     /// The microprocesses are kept and used again, as many as requests are handled at once. Ends
-    /// when the returned value is dropped. Does not block.
+    /// when the returned value is dropped. Blocks the kernel thread while it publishes the name,
+    /// usually for some tens of microseconds.
     ///
     /// A handler that panics fails its caller with `Panicked`, and no other. A handler whose caller
     /// has cancelled is cancelled.
@@ -173,7 +160,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     }
 
     /// As [`serve`](Gate::serve), with options. The handler gets the caller's [`Context`], and may
-    /// fail.
+    /// fail. Blocks the kernel thread as `serve` does.
     ///
     /// # Errors
     /// As `serve`.
@@ -187,7 +174,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         })
     }
 
-    /// As [`serve_with`](Gate::serve_with), with regions that go back by reference.
+    /// As [`serve_with`](Gate::serve_with), with regions that go back by reference. Blocks the
+    /// kernel thread as `serve` does.
     ///
     /// # Errors
     /// As `serve`.
@@ -206,7 +194,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Ok(serving)
     }
 
-    /// Serves streams: `handler` sends items to a [`Sink`] as long as the caller wants more.
+    /// Serves streams: `handler` sends items to a [`Sink`] as long as the caller wants more. Blocks
+    /// the kernel thread as [`serve`](Gate::serve) does.
     ///
     /// # Errors
     /// As [`serve`](Gate::serve).
@@ -227,6 +216,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     }
 
     /// Serves by a loop of the application: [`Server::receive`], [`Server::reply_and_receive`].
+    /// Blocks the kernel thread as [`serve`](Gate::serve) does.
     ///
     /// # Errors
     /// As [`serve`](Gate::serve).
@@ -234,7 +224,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Server::open(name, &Options::new())
     }
 
-    /// As [`listen`](Gate::listen), with options.
+    /// As [`listen`](Gate::listen), with options. Blocks the kernel thread as
+    /// [`serve`](Gate::serve) does.
     ///
     /// # Errors
     /// As `serve`.
@@ -262,7 +253,7 @@ impl std::fmt::Debug for RawGate {
 }
 
 impl RawGate {
-    /// As [`Gate::connect`].
+    /// As [`Gate::connect`]. Blocks the microprocess until the server has answered.
     ///
     /// # Errors
     /// As there; `Version`: the server serves types.
@@ -270,7 +261,7 @@ impl RawGate {
         RawGate::connect_with(name, &Options::new())
     }
 
-    /// As [`Gate::connect_with`].
+    /// As [`Gate::connect_with`]. Blocks the microprocess until the server has answered.
     ///
     /// # Errors
     /// As there.
@@ -278,7 +269,8 @@ impl RawGate {
         Ok(RawGate { client: Client::connect(name, options, None)? })
     }
 
-    /// As [`Gate::call`]; `reply` has the reply and nothing else afterwards.
+    /// As [`Gate::call`]; `reply` has the reply and nothing else afterwards. Blocks the
+    /// microprocess until the reply has come.
     ///
     /// # Errors
     /// As there.
@@ -286,7 +278,7 @@ impl RawGate {
         self.client.call(request, &[], None, reply).map(drop)
     }
 
-    /// As [`Gate::call_within`].
+    /// As [`Gate::call_within`]. Blocks the microprocess for that time at most.
     ///
     /// # Errors
     /// As there.
@@ -299,7 +291,7 @@ impl RawGate {
         self.client.call(request, &[], Some(time), reply).map(drop)
     }
 
-    /// As [`Gate::call_with`].
+    /// As [`Gate::call_with`]. Blocks the microprocess until the reply has come.
     ///
     /// # Errors
     /// As there.
@@ -312,7 +304,7 @@ impl RawGate {
         self.client.call(request, regions, None, reply)
     }
 
-    /// As [`Gate::call_with_within`].
+    /// As [`Gate::call_with_within`]. Blocks the microprocess for that time at most.
     ///
     /// # Errors
     /// As there.
@@ -326,7 +318,7 @@ impl RawGate {
         self.client.call(request, regions, Some(time), reply)
     }
 
-    /// As [`Gate::send`].
+    /// As [`Gate::send`]. Blocks the microprocess only while the lane has no free cell.
     ///
     /// # Errors
     /// As there.
@@ -341,6 +333,7 @@ impl RawGate {
     }
 
     /// As [`Gate::serve`]: `handler` gets the request, and writes the reply into an empty buffer.
+    /// Blocks the kernel thread as `Gate::serve` does.
     ///
     /// # Errors
     /// As there.

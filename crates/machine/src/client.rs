@@ -71,6 +71,9 @@ impl Machine {
     /// ones if the directory is the caller's own. An address space may end at any time; requests to
     /// it then fail with [`Error::Gone`].
     ///
+    /// In another user's directory, connects to each address space. That blocks the kernel thread
+    /// until the address space answers, within the time limit.
+    ///
     /// # Errors
     /// Returns [`Error::Directory`] if the directory contains an entry that Kumihimo did not
     /// create.
@@ -157,7 +160,7 @@ impl Neighbour {
         self.number
     }
 
-    /// Describes the address space.
+    /// Describes the address space. Blocks the kernel thread within the time limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind, as all following functions do.
@@ -165,7 +168,7 @@ impl Neighbour {
         self.one(&Request::Space)
     }
 
-    /// Lists every living microprocess.
+    /// Lists every living microprocess. Blocks the kernel thread within the time limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind.
@@ -173,7 +176,7 @@ impl Neighbour {
         self.all(&Request::Microprocesses)
     }
 
-    /// Describes one microprocess.
+    /// Describes one microprocess. Blocks the kernel thread within the time limit.
     ///
     /// # Errors
     /// Returns [`Refused::Stale`] if the microprocess has ended, or an [`Error`] of any other kind.
@@ -181,7 +184,8 @@ impl Neighbour {
         self.one(&Request::Microprocess { id })
     }
 
-    /// Lists the usage table, of one kind or of all.
+    /// Lists the usage table, of one kind or of all. Blocks the kernel thread within the time
+    /// limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind.
@@ -189,7 +193,8 @@ impl Neighbour {
         self.all(&Request::Resources { kind: kind.map(|kind| kind.to_string()) })
     }
 
-    /// Suspends, resumes or cancels a microprocess, or changes its priority.
+    /// Suspends, resumes or cancels a microprocess, or changes its priority. Blocks the kernel
+    /// thread within the time limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind.
@@ -197,7 +202,8 @@ impl Neighbour {
         self.one(&Request::Act { id, action }).map(|ActionResult { done }| done)
     }
 
-    /// Returns the backtrace of a microprocess, one line per frame.
+    /// Returns the backtrace of a microprocess, one line per frame. Blocks the kernel thread within
+    /// the time limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind.
@@ -205,7 +211,7 @@ impl Neighbour {
         self.one(&Request::Backtrace { id }).map(|Text { text }| text)
     }
 
-    /// Lists all metrics.
+    /// Lists all metrics. Blocks the kernel thread within the time limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind.
@@ -213,8 +219,9 @@ impl Neighbour {
         self.all(&Request::Metrics)
     }
 
-    /// Writes the trace recorded so far to `out`, in Perfetto's format. There is no limit on the
-    /// whole, but data must arrive within each time limit.
+    /// Writes the trace recorded so far to `out`, in Perfetto's format. Blocks the kernel thread
+    /// until the trace is complete. There is no limit on the whole, but data must arrive within
+    /// each time limit.
     ///
     /// # Errors
     /// Returns [`Refused::Unsupported`] if the address space does not trace, [`Error::Io`] for an

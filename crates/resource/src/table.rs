@@ -197,6 +197,9 @@ pub trait Row: Send + Sync {
 }
 
 /// Resource table of an address space.
+///
+/// The table itself blocks no caller, except with locking design `kind`. There an operation blocks
+/// the kernel thread while another thread executes an operation on the same kind.
 pub struct Table {
     location: Location,
     generations: Generations,
@@ -336,6 +339,7 @@ impl Table {
 
     /// Takes the kind's lock, if the design has one. Code that calls a procedure of a kind
     /// directly, rather than through the table's five operations, holds this guard during the call.
+    /// Blocks the kernel thread while another thread holds the lock.
     #[inline]
     #[must_use]
     pub fn enter(&self, kind: Kind) -> Option<MutexGuard<'_, ()>> {

@@ -15,7 +15,8 @@ use crate::lane::CellNo;
 use crate::wire::codec::{Codec, Typed};
 use crate::wire::message::{RequestKind, Status};
 
-/// The items of a stream, as they come. Dropping it ends the stream on the server.
+/// The items of a stream, as they come. Dropping it ends the stream on the server. `next` blocks
+/// the microprocess until the next item has come.
 pub struct Stream<R> {
     link: Arc<ClientLink>,
     /// The cell, until the stream has ended.

@@ -126,7 +126,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
         }
     }
 
-    /// Answers a request. Does not block, but for a reply too large for the lane.
+    /// Answers a request. Blocks the microprocess only while a reply too large for the lane is
+    /// passed as a region.
     ///
     /// # Errors
     /// `Gone`: the caller has ended. `Invalid`, `TooLarge`: the reply cannot be sent; the caller is
@@ -142,7 +143,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
     }
 
     /// Answers a request and waits for the next one, in one call (P0, section 4): the core of this
-    /// server goes over to the caller that waits for the reply.
+    /// server goes over to the caller that waits for the reply. Blocks the microprocess until there
+    /// is a request; a cancellation point.
     ///
     /// # Errors
     /// As [`receive`](Server::receive). That the caller of the first has ended is no error.

@@ -326,14 +326,6 @@ impl UnixDatagram {
 }
 
 /// Settings that a socket must have before it is bound or connected.
-///
-/// ```
-/// # use kumihimo_io::net::SocketBuilder;
-/// // Two listeners share a port: the kernel divides the connections between them.
-/// let first = SocketBuilder::new().reuse_port(true).listen("127.0.0.1:0")?;
-/// let second = SocketBuilder::new().reuse_port(true).listen(first.local_addr()?)?;
-/// # std::io::Result::Ok(())
-/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct SocketBuilder {
@@ -391,7 +383,7 @@ impl SocketBuilder {
         self
     }
 
-    /// As [`TcpListener::bind`].
+    /// As [`TcpListener::bind`]. Blocks the microprocess only while a host name is resolved.
     ///
     /// # Errors
     /// The same.
@@ -408,7 +400,7 @@ impl SocketBuilder {
         Ok(TcpListener::from(std::net::TcpListener::from(blocking(socket)?)))
     }
 
-    /// As [`UdpSocket::bind`].
+    /// As [`UdpSocket::bind`]. Blocks the microprocess only while a host name is resolved.
     ///
     /// # Errors
     /// The same.
@@ -421,7 +413,8 @@ impl SocketBuilder {
         Ok(UdpSocket::from(std::net::UdpSocket::from(blocking(socket)?)))
     }
 
-    /// As [`TcpStream::connect`]. A cancellation point.
+    /// As [`TcpStream::connect`]. Blocks the microprocess until the connection is established. A
+    /// cancellation point.
     ///
     /// # Errors
     /// The same, and errors of binding to [`local_addr`](SocketBuilder::local_addr).

@@ -18,7 +18,8 @@ use super::stream::{Family, StdStream};
 use crate::fd_traits::descriptor_traits;
 use crate::limit::Limit;
 
-/// A TCP connection, as [`std::net::TcpStream`].
+/// A TCP connection, as [`std::net::TcpStream`]. A read blocks the microprocess until the first
+/// byte arrives, a write until the kernel's buffer has room.
 pub struct TcpStream(Socket<std::net::TcpStream>);
 
 descriptor_traits!(TcpStream, std::net::TcpStream);
@@ -90,7 +91,8 @@ impl Write for &TcpStream {
 }
 
 impl TcpStream {
-    /// Connects to the first address of `addr` that answers. A cancellation point.
+    /// Connects to the first address of `addr` that answers. Blocks the microprocess until the
+    /// connection is established. A cancellation point.
     ///
     /// # Errors
     /// That of the last address tried; `InvalidInput` if there is none; `TimedOut` also when the
@@ -102,7 +104,8 @@ impl TcpStream {
         each(&addrs, |a| TcpStream::connect_within(a, &limit))
     }
 
-    /// Connects to `addr`, waiting no longer than `timeout`. A cancellation point.
+    /// Connects to `addr`. Blocks the microprocess until the connection is established, for
+    /// `timeout` at most. A cancellation point.
     ///
     /// # Errors
     /// `InvalidInput` if `timeout` is zero; `TimedOut`.
@@ -191,8 +194,8 @@ impl TcpStream {
         self.0.inner.shutdown(how)
     }
 
-    /// Reads without consuming: the next read returns the same bytes. Waits for the first byte as a
-    /// read does.
+    /// Reads without consuming: the next read returns the same bytes. Blocks the microprocess until
+    /// the first byte arrives, as a read does.
     ///
     /// # Errors
     /// As `read`.
@@ -301,7 +304,7 @@ impl From<TcpListener> for std::net::TcpListener {
 
 impl TcpListener {
     /// Listens on the first address of `addr` that can be bound; port 0 lets the kernel choose.
-    /// Sets `SO_REUSEADDR`, as std does.
+    /// Sets `SO_REUSEADDR`, as std does. Blocks the microprocess only while a host name is resolved.
     ///
     /// # Errors
     /// That of the last address tried, naming it; `InvalidInput` if there is none.
@@ -344,7 +347,8 @@ impl TcpListener {
         self.0.inner.local_addr()
     }
 
-    /// Waits for the next connection. A cancellation point.
+    /// Accepts the next connection. Blocks the microprocess until there is one. A cancellation
+    /// point.
     ///
     /// # Errors
     /// No descriptor left (`EMFILE`, `ENFILE`): the connection stays in the backlog, and a later
@@ -355,7 +359,8 @@ impl TcpListener {
         Ok((TcpStream(stream), addr))
     }
 
-    /// An endless iterator over `accept`.
+    /// An endless iterator over `accept`. `next` blocks the microprocess until there is a
+    /// connection.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
@@ -386,7 +391,8 @@ impl TcpListener {
     }
 }
 
-/// Iterator over incoming connections; made by `incoming`. Never ends.
+/// Iterator over incoming connections; made by `incoming`. Never ends. `next` blocks the
+/// microprocess until there is a connection.
 #[must_use = "iterators are lazy and do nothing unless consumed"]
 #[derive(Debug)]
 pub struct Incoming<'a> {

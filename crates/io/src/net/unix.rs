@@ -27,7 +27,8 @@ use crate::limit::Limit;
 pub use super::unix_datagram::UnixDatagram;
 pub use std::os::unix::net::SocketAddr;
 
-/// A connection over a UNIX socket, as [`std::os::unix::net::UnixStream`].
+/// A connection over a UNIX socket, as [`std::os::unix::net::UnixStream`]. A read blocks the
+/// microprocess until the first byte arrives, a write until the kernel's buffer has room.
 pub struct UnixStream(Socket<std::os::unix::net::UnixStream>);
 
 descriptor_traits!(UnixStream, std::os::unix::net::UnixStream);
@@ -101,7 +102,8 @@ impl Write for &UnixStream {
 impl UnixStream {
     /// Connects to the socket at `path`. A cancellation point.
     ///
-    /// Waits if the listener's backlog is full; see the [module documentation](super).
+    /// Blocks the microprocess, and a kernel thread, while the listener's backlog is full; see the
+    /// [module documentation](super).
     ///
     /// # Errors
     /// As connect(2); `TimedOut` when the deadline of a scope has passed.
@@ -109,7 +111,8 @@ impl UnixStream {
         UnixStream::connect_addr(&SocketAddr::from_pathname(path)?)
     }
 
-    /// Connects to the socket with the address `addr`, as [`connect`](UnixStream::connect) does.
+    /// Connects to the socket with the address `addr`, as [`connect`](UnixStream::connect) does. It
+    /// blocks under the same conditions.
     ///
     /// # Errors
     /// As connect(2); `TimedOut` when the deadline of a scope has passed.
@@ -188,8 +191,8 @@ impl UnixStream {
         self.0.inner.shutdown(how)
     }
 
-    /// Reads without consuming: the next read returns the same bytes. Waits for the first byte as a
-    /// read does.
+    /// Reads without consuming: the next read returns the same bytes. Blocks the microprocess until
+    /// the first byte arrives, as a read does.
     ///
     /// # Errors
     /// As `read`.
@@ -340,7 +343,8 @@ impl UnixListener {
         self.0.inner.local_addr()
     }
 
-    /// Waits for the next connection. A cancellation point.
+    /// Accepts the next connection. Blocks the microprocess until there is one. A cancellation
+    /// point.
     ///
     /// # Errors
     /// No descriptor left (`EMFILE`, `ENFILE`): the connection stays in the backlog, and a later
@@ -351,7 +355,8 @@ impl UnixListener {
         Ok((UnixStream(stream), addr))
     }
 
-    /// An endless iterator over `accept`.
+    /// An endless iterator over `accept`. `next` blocks the microprocess until there is a
+    /// connection.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
@@ -390,7 +395,8 @@ impl<'a> IntoIterator for &'a UnixListener {
     }
 }
 
-/// Iterator over incoming connections; made by `incoming`. Never ends.
+/// Iterator over incoming connections; made by `incoming`. Never ends. `next` blocks the
+/// microprocess until there is a connection.
 #[must_use = "iterators are lazy and do nothing unless consumed"]
 #[derive(Debug)]
 pub struct Incoming<'a> {

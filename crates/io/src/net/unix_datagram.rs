@@ -121,8 +121,8 @@ impl UnixDatagram {
         self.0.inner.peer_addr()
     }
 
-    /// Waits for a datagram; returns its length and its sender. Bytes that do not fit into `buf`
-    /// are lost. A cancellation point.
+    /// Receives a datagram; returns its length and its sender. Bytes that do not fit into `buf` are
+    /// lost. Blocks the microprocess until there is one. A cancellation point.
     ///
     /// # Errors
     /// `WouldBlock` after the read timeout; `TimedOut` when the deadline of a scope has passed;
@@ -131,8 +131,8 @@ impl UnixDatagram {
         self.0.receive((0, nobody()?), || self.0.inner.recv_from(buf))
     }
 
-    /// Waits for a datagram; returns its length. Bytes that do not fit into `buf` are lost. A
-    /// cancellation point.
+    /// Receives a datagram; returns its length. Bytes that do not fit into `buf` are lost. Blocks
+    /// the microprocess until there is one. A cancellation point.
     ///
     /// # Errors
     /// As [`recv_from`](Self::recv_from); an error that the peer of a connected socket has sent
@@ -141,8 +141,8 @@ impl UnixDatagram {
         self.0.receive(0, || self.0.inner.recv(buf))
     }
 
-    /// Sends a datagram to the connected peer, waiting for room. A cancellation point. Never raises
-    /// a signal.
+    /// Sends a datagram to the connected peer. Blocks the microprocess until the peer has room. A
+    /// cancellation point. Never raises a signal.
     ///
     /// # Errors
     /// `WouldBlock` after the write timeout; `TimedOut` when the deadline of a scope has passed;
@@ -217,7 +217,8 @@ impl UnixDatagram {
         self.0.resource()
     }
 
-    /// Sends a datagram to the socket at `path`, waiting for room there. A cancellation point.
+    /// Sends a datagram to the socket at `path`. Blocks the microprocess until that socket has
+    /// room. A cancellation point.
     ///
     /// # Errors
     /// As [`send`](UnixDatagram::send); `NotFound` or `ConnectionRefused` if there is no socket; no
@@ -227,7 +228,7 @@ impl UnixDatagram {
     }
 
     /// Sends a datagram to the socket with the address `addr`, as
-    /// [`send_to`](UnixDatagram::send_to) does.
+    /// [`send_to`](UnixDatagram::send_to) does. Blocks the microprocess until that socket has room.
     ///
     /// # Errors
     /// The same.
@@ -260,7 +261,8 @@ impl UnixDatagram {
         self.0.options.nonblocking() || told && room.is_ok_and(|room| sent as usize >= room)
     }
 
-    /// As [`recv`](UnixDatagram::recv), and leaves the datagram for the next call.
+    /// As [`recv`](UnixDatagram::recv), and leaves the datagram for the next call. Blocks the
+    /// microprocess until there is a datagram.
     ///
     /// # Errors
     /// The same.
@@ -268,7 +270,8 @@ impl UnixDatagram {
         self.0.receive(0, || SockRef::from(&self.0.inner).peek(uninit(buf)))
     }
 
-    /// As [`recv_from`](UnixDatagram::recv_from), and leaves the datagram for the next call.
+    /// As [`recv_from`](UnixDatagram::recv_from), and leaves the datagram for the next call. Blocks
+    /// the microprocess until there is a datagram.
     ///
     /// # Errors
     /// The same.

@@ -33,30 +33,6 @@ use memory::Resident;
 pub use trouble::{Cause, Trouble};
 
 /// A server: the limits, the count of open connections and the shutdown that its listeners share.
-///
-/// ```no_run
-/// use kumihimo_io::net::{Server, TcpListener};
-/// use std::io::{Read, Write};
-/// use std::time::Duration;
-/// # use kumihimo_runtime::thread;
-///
-/// let server = Server::new().connections(10_000).refusal("busy, try again later\n");
-/// let listener = TcpListener::bind("127.0.0.1:7000")?;
-/// let tally = thread::scope(|s| {
-///     s.spawn(|| {
-///         thread::sleep(Duration::from_secs(3600)); // or wait for a signal
-///         server.drain(Duration::from_secs(10));
-///     });
-///     server.serve(&listener, |mut stream, _peer| {
-///         let mut buffer = [0; 4096];
-///         while let Ok(n @ 1..) = stream.read(&mut buffer) {
-///             if server.is_draining() || stream.write_all(&buffer[..n]).is_err() { break; }
-///         }
-///     })
-/// })?;
-/// println!("{tally:?}");
-/// # std::io::Result::Ok(())
-/// ```
 pub struct Server {
     connections: usize,
     memory: u64,
@@ -147,8 +123,8 @@ impl Server {
 
 impl Server {
     /// Accepts from `listener` and runs `serve` for each connection, in a microprocess of its own,
-    /// until the server is [drained](Server::drain). Blocks the caller. For several listeners, call
-    /// it from as many microprocesses.
+    /// until the server is [drained](Server::drain). Blocks the microprocess until the last
+    /// connection has ended. For several listeners, call it from as many microprocesses.
     ///
     /// A cancellation point: the connections are cancelled with the caller, and awaited. The
     /// deadline of an enclosing scope has the effect of [`drain`](Server::drain) with no time left.
@@ -237,19 +213,8 @@ impl Server {
     }
 
     /// Runs `wait` and marks the connection as idle meanwhile, for example between two requests.
-    /// Draining cancels idle connections at once instead of waiting for them.
-    ///
-    /// ```no_run
-    /// # use std::io::{BufRead, BufReader};
-    /// # let server = kumihimo_io::net::Server::new();
-    /// # let stream = kumihimo_io::net::TcpStream::connect("127.0.0.1:1")?;
-    /// # let (mut reader, mut line) = (BufReader::new(stream), String::new());
-    /// // Idle until the next request begins; a request that has begun is answered.
-    /// while !server.idle(|| reader.fill_buf())?.is_empty() {
-    ///     reader.read_line(&mut line)?;
-    /// }
-    /// # std::io::Result::Ok(())
-    /// ```
+    /// Draining cancels idle connections at once instead of waiting for them. Blocks the
+    /// microprocess for as long as `wait` does.
     pub fn idle<R>(&self, wait: impl FnOnce() -> R) -> R {
         struct IdleGuard<'a>(&'a Server, u64);
         impl Drop for IdleGuard<'_> {
