@@ -14,6 +14,22 @@ use super::socket::{Options, Socket};
 use crate::fd_traits::descriptor_traits;
 
 /// A UDP socket, as [`std::net::UdpSocket`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::UdpSocket;
+///
+/// let server = UdpSocket::bind("127.0.0.1:0")?;
+/// let client = UdpSocket::bind("127.0.0.1:0")?;
+/// client.send_to(b"what time is it?", server.local_addr()?)?;
+///
+/// let mut question = [0; 100];
+/// let (length, from) = server.recv_from(&mut question)?;
+/// assert_eq!(&question[..length], b"what time is it?");
+/// assert_eq!(from, client.local_addr()?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct UdpSocket(Socket<std::net::UdpSocket>);
 
 /// Sender that `recv_from` returns after a shutdown, with a length of 0.
@@ -187,6 +203,18 @@ impl UdpSocket {
 
     /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UdpSocket;
+    /// use kumihimo::resource::Kind;
+    ///
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// let id = socket.resource().expect("the table has room");
+    /// assert_eq!(id.kind(), Kind::SOCKET);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()

@@ -20,6 +20,23 @@ use crate::limit::Limit;
 
 /// A UNIX datagram socket, as [`std::os::unix::net::UnixDatagram`]. Datagrams arrive in order and
 /// are not lost: a sender waits for room at the receiver.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::UnixDatagram;
+///
+/// let (one, other) = UnixDatagram::pair()?;
+/// one.send(b"first")?;
+/// one.send(b"second")?;
+///
+/// let mut message = [0; 100];
+/// let length = other.recv(&mut message)?;
+/// assert_eq!(&message[..length], b"first");
+/// let length = other.recv(&mut message)?;
+/// assert_eq!(&message[..length], b"second");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct UnixDatagram(Socket<std::os::unix::net::UnixDatagram>);
 
 descriptor_traits!(UnixDatagram, std::os::unix::net::UnixDatagram);
@@ -212,6 +229,18 @@ impl UnixDatagram {
 
     /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixDatagram;
+    /// use kumihimo::resource::Kind;
+    ///
+    /// let socket = UnixDatagram::unbound()?;
+    /// let id = socket.resource().expect("the table has room");
+    /// assert_eq!(id.kind(), Kind::SOCKET);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()
@@ -266,6 +295,20 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// The same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixDatagram;
+    ///
+    /// let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"look")?;
+    /// let mut message = [0; 4];
+    /// assert_eq!(other.peek(&mut message)?, 4);
+    /// assert_eq!(&message, b"look");
+    /// assert_eq!(other.recv(&mut message)?, 4, "it was still there");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.receive(0, || SockRef::from(&self.0.inner).peek(uninit(buf)))
     }
@@ -275,6 +318,24 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// The same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixDatagram;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// let server = UnixDatagram::bind(&path)?;
+    /// UnixDatagram::unbound()?.send_to(b"hello", &path)?;
+    ///
+    /// let mut message = [0; 5];
+    /// let (length, from) = server.peek_from(&mut message)?;
+    /// assert_eq!((length, &message), (5, b"hello"));
+    /// assert!(from.is_unnamed());
+    /// assert_eq!(server.recv(&mut message)?, 5, "it was still there");
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.receive((0, nobody()?), || {
             let (n, from) = SockRef::from(&self.0.inner).peek_from(uninit(buf))?;
