@@ -3,6 +3,26 @@
 use std::fmt;
 
 /// An error of a gate: what happened, to which gate, and what to do.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::gate::{Error, ErrorKind, Gate, Options};
+///
+/// let _serving = Gate::serve_with("parse", &Options::new(), |text: String, _context| {
+///     text.parse::<u32>().map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))
+/// })?;
+///
+/// let parse = Gate::<String, u32>::connect("parse")?;
+/// let error = parse.call(&"ten".to_owned()).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Invalid);
+/// assert!(error.to_string().contains("invalid digit"));
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), kumihimo::gate::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -10,6 +30,25 @@ pub struct Error {
 }
 
 /// The kind of an [`Error`].
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::gate::{ErrorKind, Gate};
+///
+/// match Gate::<u32, u32>::connect("nobody-serves-this") {
+///     Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
+///     Ok(_) => unreachable!("the directory is empty"),
+/// }
+/// let _serving = Gate::serve("square", |n: u32| n * n)?;
+/// let error = Gate::serve("square", |n: u32| n * n).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::InUse);
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), kumihimo::gate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -77,6 +116,15 @@ impl ErrorKind {
 
 impl Error {
     /// An error of this kind with this text, for a handler to fail with.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::gate::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Exhausted, "no table is free");
+    /// assert_eq!(error.to_string(), "no table is free");
+    /// ```
     #[must_use]
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Error {
         Error { kind, text: text.into() }
@@ -91,6 +139,15 @@ impl Error {
     }
 
     /// What kind of thing went wrong.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::gate::{ErrorKind, RawGate};
+    ///
+    /// let error = RawGate::connect("no/slashes").unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Invalid);
+    /// ```
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind

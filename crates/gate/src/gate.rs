@@ -23,28 +23,27 @@ use crate::wire::type_hash;
 /// clone and to share; all clones have one lane, and calls of any number of microprocesses are
 /// under way at once.
 ///
+/// *At most once*: a request is handled once or not at all. When the server ends during a call, the
+/// caller gets an error of kind `Gone` and cannot know which; the next call connects to the server
+/// that the gate has then.
+///
+/// # Examples
+///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let folder = std::env::temp_dir().join(format!("kumihimo-gate-doc-{}", std::process::id()));
-/// # // SAFETY: nothing else runs yet.
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
 /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
-/// use kumihimo_gate::Gate;
+/// use kumihimo::gate::Gate;
 ///
 /// // In one process:
 /// let _serving = Gate::serve("adder", |(a, b): (u32, u32)| a + b)?;
 ///
-/// // In another one:
+/// // In another process:
 /// let adder = Gate::<(u32, u32), u32>::connect("adder")?;
-/// let sum = adder.call(&(2, 3))?;
-/// assert_eq!(sum, 5);
+/// assert_eq!(adder.call(&(2, 3))?, 5);
 /// # std::fs::remove_dir_all(&folder).ok();
-/// # Ok(())
-/// # }
+/// # Ok::<(), kumihimo::gate::Error>(())
 /// ```
-///
-/// *At most once*: a request is handled once or not at all. When the server ends during a call, the
-/// caller gets an error of kind `Gone` and cannot know which; the next call connects to the server
-/// that the gate has then.
 pub struct Gate<Q, R> {
     client: Arc<Client>,
     _types: PhantomData<fn(Q) -> R>,
@@ -63,20 +62,58 @@ impl<Q, R> std::fmt::Debug for Gate<Q, R> {
 }
 
 impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R> {
-    /// Connects to the gate of this name. Blocks the microprocess while it does.
+    /// Connects to the gate of this name. Blocks the microprocess until the server has answered.
     ///
     /// # Errors
     /// `NotFound`: the gate is not served. `NotPermitted`: not this user. `Version`: the server is
     /// of another version of Kumihimo, or serves bytes. `TimedOut`: the server is stopped, or does
     /// not answer. `Exhausted`: descriptors, memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{ErrorKind, Gate};
+    ///
+    /// let error = Gate::<u32, u32>::connect("square").unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::NotFound);
+    ///
+    /// let _serving = Gate::serve("square", |n: u32| n * n)?;
+    /// assert_eq!(Gate::<u32, u32>::connect("square")?.call(&7)?, 49);
+    /// // The gate has other types.
+    /// let error = Gate::<String, u32>::connect("square").unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Version);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn connect(name: &str) -> Result<Gate<Q, R>, Error> {
         Gate::connect_with(name, &Options::new())
     }
 
-    /// As [`connect`](Gate::connect), with options.
+    /// As [`connect`](Gate::connect), with options. Blocks the microprocess until the server has
+    /// answered.
     ///
     /// # Errors
     /// As `connect`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options};
+    /// use std::time::Duration;
+    ///
+    /// let _serving = Gate::serve("square", |n: u32| n * n)?;
+    /// let options = Options::new().patience(Duration::from_secs(1)).priority(50);
+    /// let square = Gate::<u32, u32>::connect_with("square", &options)?;
+    /// assert_eq!(square.call(&7)?, 49);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn connect_with(name: &str, options: &Options) -> Result<Gate<Q, R>, Error> {
         Ok(Gate {
             client: Client::connect(name, options, Some(type_hash::of::<Q, R>()))?,
@@ -94,16 +131,58 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     /// `Panicked`: the handler did; `Cancelled`: the server dropped the request; `Malformed`: the
     /// reply is not of type `R`; `TooLarge`; `Deadlock`: the call came back to a server that waits
     /// for it; what the handler failed with.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    /// use kumihimo::thread;
+    ///
+    /// let _serving = Gate::serve("upper", |text: String| text.to_uppercase())?;
+    /// let upper = Gate::<String, String>::connect("upper")?;
+    /// // Any number of microprocesses may call at once.
+    /// thread::scope(|s| {
+    ///     for (word, expected) in [("one", "ONE"), ("two", "TWO"), ("three", "THREE")] {
+    ///         let upper = &upper;
+    ///         s.spawn(move || assert_eq!(upper.call(&word.to_owned()).unwrap(), expected));
+    ///     }
+    /// });
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn call(&self, request: &Q) -> Result<R, Error> {
         let mut reply = Vec::new();
         self.client.call(&encoded(request)?, &[], None, &mut reply)?;
         Typed::<R>::decode(&reply)
     }
 
-    /// As [`call`](Gate::call), with a time within which the reply has to come.
+    /// As [`call`](Gate::call), with a time within which the reply has to come. Blocks the
+    /// microprocess for that time at most.
     ///
     /// # Errors
     /// As `call`. After `TimedOut` the request may still be carried out.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{ErrorKind, Gate};
+    /// use kumihimo::thread;
+    /// use std::time::Duration;
+    ///
+    /// let _serving = Gate::serve("sleep", |ms: u64| thread::sleep(Duration::from_millis(ms)))?;
+    /// let sleep = Gate::<u64, ()>::connect("sleep")?;
+    /// sleep.call_within(&0, Duration::from_secs(60))?;
+    /// let error = sleep.call_within(&3_600_000, Duration::from_millis(5)).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::TimedOut);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn call_within(&self, request: &Q, time: Duration) -> Result<R, Error> {
         let mut reply = Vec::new();
         self.client.call(&encoded(request)?, &[], Some(time), &mut reply)?;
@@ -111,20 +190,65 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     }
 
     /// As [`call`](Gate::call), with regions that go along by reference, four at most; and those
-    /// that come back. A region that is passed again costs nothing.
+    /// that come back. A region that is passed again costs nothing. Blocks the microprocess until
+    /// the reply has come.
     ///
     /// # Errors
     /// As `call`; `Invalid`: too many.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options, Region};
+    ///
+    /// let options = Options::new();
+    /// let _serving = Gate::serve_regions("count", &options, |byte: u8, context| {
+    ///     let regions = context.regions()?;
+    ///     Ok((regions[0].iter().filter(|b| **b == byte).count(), vec![Region::copy_of(b"done")?]))
+    /// })?;
+    ///
+    /// let text = Region::copy_of(b"banana")?;
+    /// let (count, back) = Gate::<u8, usize>::connect("count")?.call_with(&b'a', &[text])?;
+    /// assert_eq!(count, 3);
+    /// assert_eq!(&back[0][..], b"done");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn call_with(&self, request: &Q, regions: &[Region]) -> Result<(R, Vec<Region>), Error> {
         let mut reply = Vec::new();
         let back = self.client.call(&encoded(request)?, regions, None, &mut reply)?;
         Ok((Typed::<R>::decode(&reply)?, back))
     }
 
-    /// As [`call_with`](Gate::call_with), for so long at most.
+    /// As [`call_with`](Gate::call_with), with a time within which the reply has to come. Blocks
+    /// the microprocess for that time at most.
     ///
     /// # Errors
     /// As `call_with`; `TimedOut`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options, Region};
+    /// use std::time::Duration;
+    ///
+    /// let _serving = Gate::serve_with("length", &Options::new(), |(): (), context| {
+    ///     Ok(context.regions()?[0].len())
+    /// })?;
+    ///
+    /// let data = Region::new(1 << 20, |_zeros| {})?;
+    /// let length = Gate::<(), usize>::connect("length")?;
+    /// let (length, back) = length.call_with_within(&(), &[data], Duration::from_secs(60))?;
+    /// assert_eq!((length, back.len()), (1 << 20, 0));
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn call_with_within(
         &self,
         request: &Q,
@@ -139,23 +263,66 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     /// Sends a request without a reply: it is handled at most once, and its errors are not
     /// reported. Blocks the microprocess only while the lane has no free cell.
     ///
+    /// Dropping the last clone of this client discards requests that the server has not yet taken.
+    ///
     /// # Errors
     /// `Gone`, `TooLarge`, `Invalid`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    /// use std::sync::mpsc;
+    ///
+    /// let (sender, lines) = mpsc::channel();
+    /// let _serving = Gate::serve("log", move |line: String| sender.send(line).unwrap())?;
+    /// let log = Gate::<String, ()>::connect("log")?;
+    /// log.send(&"started".to_owned())?;
+    /// assert_eq!(lines.recv().unwrap(), "started");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn send(&self, request: &Q) -> Result<(), Error> {
         self.client.send(&encoded(request)?)
     }
 
-    /// Requests a stream: the server's items come one by one, as they are taken.
+    /// Requests a stream: the server's items come one by one, as they are taken. Blocks the
+    /// microprocess only while the lane has no free cell.
+    ///
+    /// Dropping the last clone of this client ends the stream with `Gone`.
     ///
     /// # Errors
     /// As [`call`](Gate::call), for what goes wrong before the first item.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options};
+    ///
+    /// let _serving = Gate::serve_stream("up", &Options::new(), |from: u32, sink| {
+    ///     (from..).try_for_each(|n| sink.send(&n))
+    /// })?;
+    ///
+    /// let up = Gate::<u32, u32>::connect("up")?;
+    /// let three = up.stream(&7)?.take(3).collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(three, [7, 8, 9]);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn stream(&self, request: &Q) -> Result<Stream<R>, Error> {
         Stream::begin(&self.client, &encoded(request)?)
     }
 
     /// Serves: `handler` is called for each request, in a microprocess at the caller's priority.
     /// The microprocesses are kept and used again, as many as requests are handled at once. Ends
-    /// when the returned value is dropped. Does not block.
+    /// when the returned value is dropped. Blocks the kernel thread while it publishes the name,
+    /// usually for some tens of microseconds.
     ///
     /// A handler that panics fails its caller with `Panicked`, and no other. A handler whose caller
     /// has cancelled is cancelled.
@@ -163,6 +330,25 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     /// # Errors
     /// `InUse`: a process that lives serves a gate of this name. `Invalid`: the name. `Exhausted`;
     /// `Io`: no run-time directory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{ErrorKind, Gate};
+    ///
+    /// let serving = Gate::serve("square", |n: u32| n * n)?;
+    /// let square = Gate::<u32, u32>::connect("square")?;
+    /// assert_eq!(square.call(&9)?, 81);
+    ///
+    /// drop(serving);
+    /// let kind = square.call(&9).unwrap_err().kind();
+    /// assert!(matches!(kind, ErrorKind::Gone | ErrorKind::NotFound));
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn serve(
         name: &str,
         handler: impl Fn(Q) -> R + Send + Sync + 'static,
@@ -173,10 +359,30 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     }
 
     /// As [`serve`](Gate::serve), with options. The handler gets the caller's [`Context`], and may
-    /// fail.
+    /// fail. Blocks the kernel thread as `serve` does.
     ///
     /// # Errors
     /// As `serve`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Error, ErrorKind, Gate, Options};
+    ///
+    /// let _serving = Gate::serve_with("halve", &Options::new(), |n: u32, context| {
+    ///     assert_eq!(context.pid(), Some(std::process::id()));
+    ///     if n % 2 == 0 { Ok(n / 2) } else { Err(Error::new(ErrorKind::Invalid, "it is odd")) }
+    /// })?;
+    ///
+    /// let halve = Gate::<u32, u32>::connect("halve")?;
+    /// assert_eq!(halve.call(&8)?, 4);
+    /// assert_eq!(halve.call(&7).unwrap_err().kind(), ErrorKind::Invalid);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn serve_with(
         name: &str,
         options: &Options,
@@ -187,10 +393,31 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         })
     }
 
-    /// As [`serve_with`](Gate::serve_with), with regions that go back by reference.
+    /// As [`serve_with`](Gate::serve_with), with regions that go back by reference. Blocks the
+    /// kernel thread as `serve` does.
     ///
     /// # Errors
     /// As `serve`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options, Region};
+    ///
+    /// let zeros = Region::new(1 << 20, |_zeros| {})?;
+    /// let _serving = Gate::serve_regions("zeros", &Options::new(), move |(): (), _context| {
+    ///     // Passed by reference: nothing is copied.
+    ///     Ok((zeros.len(), vec![zeros.clone()]))
+    /// })?;
+    ///
+    /// let (length, regions) = Gate::<(), usize>::connect("zeros")?.call_with(&(), &[])?;
+    /// assert_eq!(regions[0].len(), length);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn serve_regions(
         name: &str,
         options: &Options,
@@ -206,10 +433,30 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Ok(serving)
     }
 
-    /// Serves streams: `handler` sends items to a [`Sink`] as long as the caller wants more.
+    /// Serves streams: `handler` sends items to a [`Sink`] as long as the caller wants more. Blocks
+    /// the kernel thread as [`serve`](Gate::serve) does.
     ///
     /// # Errors
     /// As [`serve`](Gate::serve).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options};
+    ///
+    /// let _serving = Gate::serve_stream("words", &Options::new(), |text: String, sink| {
+    ///     text.split(' ').try_for_each(|word| sink.send(&word.to_owned()))
+    /// })?;
+    ///
+    /// let words = Gate::<String, String>::connect("words")?;
+    /// let all = words.stream(&"a b c".to_owned())?.collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(all, ["a", "b", "c"]);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn serve_stream(
         name: &str,
         options: &Options,
@@ -227,22 +474,82 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     }
 
     /// Serves by a loop of the application: [`Server::receive`], [`Server::reply_and_receive`].
+    /// Blocks the kernel thread as [`serve`](Gate::serve) does.
     ///
     /// # Errors
     /// As [`serve`](Gate::serve).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    /// use kumihimo::thread;
+    ///
+    /// let mut server = Gate::<String, usize>::listen("length")?;
+    /// let text = "four".to_owned();
+    /// let client = thread::spawn(move || Gate::<String, usize>::connect("length")?.call(&text));
+    ///
+    /// let item = server.receive()?;
+    /// let length = item.request.len();
+    /// server.reply(item, &length)?;
+    /// assert_eq!(client.join().unwrap()?, 4);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn listen(name: &str) -> Result<Server<Q, R>, Error> {
         Server::open(name, &Options::new())
     }
 
-    /// As [`listen`](Gate::listen), with options.
+    /// As [`listen`](Gate::listen), with options. Blocks the kernel thread as
+    /// [`serve`](Gate::serve) does.
     ///
     /// # Errors
     /// As `serve`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options};
+    /// use kumihimo::thread;
+    ///
+    /// let mut server = Gate::<u32, u32>::listen_with("double", &Options::new().in_flight(16))?;
+    /// let client = thread::spawn(|| Gate::<u32, u32>::connect("double")?.call(&21));
+    /// let item = server.receive()?;
+    /// let double = item.request * 2;
+    /// server.reply(item, &double)?;
+    /// assert_eq!(client.join().unwrap()?, 42);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn listen_with(name: &str, options: &Options) -> Result<Server<Q, R>, Error> {
         Server::open(name, options)
     }
 
     /// Calls of this client that are under way.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    ///
+    /// // The server has not yet taken the request.
+    /// let _server = Gate::<u32, ()>::listen("log")?;
+    /// let log = Gate::<u32, ()>::connect("log")?;
+    /// assert_eq!(log.under_way(), 0);
+    /// log.send(&1)?;
+    /// assert_eq!(log.under_way(), 1);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.client.under_way()
@@ -250,6 +557,27 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
 }
 
 /// The client of a gate that takes and returns bytes, as they are: for other codecs and languages.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::gate::{Options, RawGate};
+///
+/// let _serving = RawGate::serve("reverse", &Options::new(), |request, _context, reply| {
+///     reply.extend(request.iter().rev());
+///     Ok(Vec::new())
+/// })?;
+///
+/// let reverse = RawGate::connect("reverse")?;
+/// let mut reply = Vec::new();
+/// reverse.call(b"stressed", &mut reply)?;
+/// assert_eq!(reply, b"desserts");
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), kumihimo::gate::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct RawGate {
     client: Arc<Client>,
@@ -262,34 +590,107 @@ impl std::fmt::Debug for RawGate {
 }
 
 impl RawGate {
-    /// As [`Gate::connect`].
+    /// As [`Gate::connect`]. Blocks the microprocess until the server has answered.
     ///
     /// # Errors
     /// As there; `Version`: the server serves types.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{ErrorKind, Gate, RawGate};
+    ///
+    /// let _serving = Gate::serve("square", |n: u32| n * n)?;
+    /// let error = RawGate::connect("square").unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Version, "the gate takes typed requests");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn connect(name: &str) -> Result<RawGate, Error> {
         RawGate::connect_with(name, &Options::new())
     }
 
-    /// As [`Gate::connect_with`].
+    /// As [`Gate::connect_with`]. Blocks the microprocess until the server has answered.
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{ErrorKind, Options, RawGate};
+    ///
+    /// let _serving = RawGate::serve("sink", &Options::new(), |_, _, _| Ok(Vec::new()))?;
+    /// let sink = RawGate::connect_with("sink", &Options::new().largest(4))?;
+    /// assert!(sink.call(b"four", &mut Vec::new()).is_ok());
+    /// let error = sink.call(b"more than four", &mut Vec::new()).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::TooLarge);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn connect_with(name: &str, options: &Options) -> Result<RawGate, Error> {
         Ok(RawGate { client: Client::connect(name, options, None)? })
     }
 
-    /// As [`Gate::call`]; `reply` has the reply and nothing else afterwards.
+    /// As [`Gate::call`]; `reply` has the reply and nothing else afterwards. Blocks the
+    /// microprocess until the reply has come.
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Options, RawGate};
+    ///
+    /// let _serving = RawGate::serve("upper", &Options::new(), |request, _, reply| {
+    ///     reply.extend(request.to_ascii_uppercase());
+    ///     Ok(Vec::new())
+    /// })?;
+    /// let mut reply = b"former contents".to_vec();
+    /// RawGate::connect("upper")?.call(b"loud", &mut reply)?;
+    /// assert_eq!(reply, b"LOUD");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn call(&self, request: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         self.client.call(request, &[], None, reply).map(drop)
     }
 
-    /// As [`Gate::call_within`].
+    /// As [`Gate::call_within`]. Blocks the microprocess for that time at most.
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{ErrorKind, Options, RawGate};
+    /// use kumihimo::thread;
+    /// use std::time::Duration;
+    ///
+    /// let _serving = RawGate::serve("slow", &Options::new(), |_, _, _| {
+    ///     thread::sleep(Duration::from_secs(3600));
+    ///     Ok(Vec::new())
+    /// })?;
+    /// let slow = RawGate::connect("slow")?;
+    /// let error = slow.call_within(b"", &mut Vec::new(), Duration::from_millis(5)).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::TimedOut);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn call_within(
         &self,
         request: &[u8],
@@ -299,10 +700,28 @@ impl RawGate {
         self.client.call(request, &[], Some(time), reply).map(drop)
     }
 
-    /// As [`Gate::call_with`].
+    /// As [`Gate::call_with`]. Blocks the microprocess until the reply has come.
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Options, RawGate, Region};
+    ///
+    /// // Sends the regions of the request back.
+    /// let _serving = RawGate::serve("back", &Options::new(), |_, context, _| context.regions())?;
+    ///
+    /// let region = Region::copy_of(b"by reference")?;
+    /// let back = RawGate::connect("back")?.call_with(b"", &[region], &mut Vec::new())?;
+    /// assert_eq!(&back[0][..], b"by reference");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn call_with(
         &self,
         request: &[u8],
@@ -312,10 +731,29 @@ impl RawGate {
         self.client.call(request, regions, None, reply)
     }
 
-    /// As [`Gate::call_with_within`].
+    /// As [`Gate::call_with_within`]. Blocks the microprocess for that time at most.
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Options, RawGate, Region};
+    /// use std::time::Duration;
+    ///
+    /// let _serving = RawGate::serve("back", &Options::new(), |_, context, _| context.regions())?;
+    /// let region = Region::copy_of(b"by reference")?;
+    /// let minute = Duration::from_secs(60);
+    /// let back =
+    ///     RawGate::connect("back")?.call_with_within(b"", &[region], &mut Vec::new(), minute)?;
+    /// assert_eq!(back.len(), 1);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn call_with_within(
         &self,
         request: &[u8],
@@ -326,24 +764,84 @@ impl RawGate {
         self.client.call(request, regions, Some(time), reply)
     }
 
-    /// As [`Gate::send`].
+    /// As [`Gate::send`]. Blocks the microprocess only while the lane has no free cell.
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Options, RawGate};
+    /// use std::sync::mpsc;
+    ///
+    /// let (sender, lines) = mpsc::channel();
+    /// let _serving = RawGate::serve("log", &Options::new(), move |line, _, _| {
+    ///     sender.send(line.to_vec()).unwrap();
+    ///     Ok(Vec::new())
+    /// })?;
+    /// let log = RawGate::connect("log")?;
+    /// log.send(b"started")?;
+    /// assert_eq!(lines.recv().unwrap(), b"started");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn send(&self, request: &[u8]) -> Result<(), Error> {
         self.client.send(request)
     }
 
     /// Calls of this client that are under way.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Options, RawGate};
+    ///
+    /// let _serving = RawGate::serve("sink", &Options::new(), |_, _, _| Ok(Vec::new()))?;
+    /// let sink = RawGate::connect("sink")?;
+    /// sink.call(b"request", &mut Vec::new())?;
+    /// assert_eq!(sink.under_way(), 0);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.client.under_way()
     }
 
     /// As [`Gate::serve`]: `handler` gets the request, and writes the reply into an empty buffer.
+    /// Blocks the kernel thread as `Gate::serve` does.
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Error, ErrorKind, Options, RawGate};
+    ///
+    /// let _serving = RawGate::serve("first", &Options::new(), |request, _context, reply| {
+    ///     let first = request.first().ok_or_else(|| Error::new(ErrorKind::Invalid, "no bytes"))?;
+    ///     reply.push(*first);
+    ///     Ok(Vec::new())
+    /// })?;
+    ///
+    /// let (first, mut reply) = (RawGate::connect("first")?, Vec::new());
+    /// first.call(b"abc", &mut reply)?;
+    /// assert_eq!(reply, b"a");
+    /// assert_eq!(first.call(b"", &mut reply).unwrap_err().kind(), ErrorKind::Invalid);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn serve(
         name: &str,
         options: &Options,

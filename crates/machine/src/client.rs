@@ -31,6 +31,22 @@ const MOST: u64 = 1 << 30;
 const ATTEMPTS: u32 = 3;
 
 /// The address spaces of one user on this machine, as found in the user's run-time directory.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine::{self, Machine};
+/// # kumihimo::runtime::ensure()?;
+///
+/// let machine = Machine::mine()?;
+/// let numbers: Vec<u16> = machine.spaces()?.iter().map(|space| space.number()).collect();
+/// assert!(numbers.contains(&machine::number()?), "this process is one of them");
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub(crate) directory: Arc<Directory>,
@@ -42,6 +58,20 @@ impl Machine {
     ///
     /// # Errors
     /// Returns [`Error::Directory`] if there is no usable directory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::Machine;
+    ///
+    /// let machine = Machine::mine()?;
+    /// assert!(machine.path().is_dir());
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn mine() -> Result<Machine, Error> {
         Ok(Machine { directory: Arc::new(Directory::mine()?), time_limit: TIME_LIMIT })
     }
@@ -50,18 +80,65 @@ impl Machine {
     ///
     /// # Errors
     /// Returns [`Error::Directory`] if the directory cannot be used.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{Error, Machine};
+    ///
+    /// let mine = Machine::mine()?;
+    /// assert_eq!(Machine::at(mine.path())?.path(), mine.path());
+    /// let none = Machine::at(&mine.path().join("none"));
+    /// assert!(matches!(none, Err(Error::Directory(_))));
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn at(path: &Path) -> Result<Machine, Error> {
         Ok(Machine { directory: Arc::new(Directory::at(path)?), time_limit: TIME_LIMIT })
     }
 
     /// Sets the time limit for the wait for data, 2 s by default. A long list as a whole may take
     /// ten times as long.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Machine};
+    /// use std::time::Duration;
+    /// # kumihimo::runtime::ensure()?;
+    ///
+    /// let machine = Machine::mine()?.time_limit(Duration::from_secs(60));
+    /// assert!(machine.neighbour(machine::number()?)?.space().is_ok());
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn time_limit(self, time_limit: Duration) -> Machine {
         Machine { time_limit, ..self }
     }
 
     /// Returns the path of the run-time directory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Machine};
+    /// # kumihimo::runtime::ensure()?;
+    ///
+    /// let socket = Machine::mine()?.path().join(format!("{}.socket", machine::number()?));
+    /// assert!(socket.exists());
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
@@ -71,9 +148,30 @@ impl Machine {
     /// ones if the directory is the caller's own. An address space may end at any time; requests to
     /// it then fail with [`Error::Gone`].
     ///
+    /// In another user's directory, connects to each address space. That blocks the kernel thread
+    /// until the address space answers, within the time limit.
+    ///
     /// # Errors
     /// Returns [`Error::Directory`] if the directory contains an entry that Kumihimo did not
     /// create.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::Machine;
+    /// # kumihimo::runtime::ensure()?;
+    ///
+    /// let mut processes = Vec::new();
+    /// for mut space in Machine::mine()?.spaces()? {
+    ///     processes.push(space.space()?.pid);
+    /// }
+    /// assert!(processes.contains(&std::process::id()));
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn spaces(&self) -> Result<Vec<Neighbour>, Error> {
         let mut living = Vec::new();
         for number in self.directory.numbers()? {
@@ -106,6 +204,23 @@ impl Machine {
     /// # Errors
     /// Returns [`Error::Gone`] if there is none, and [`Error::Directory`] if the directory cannot
     /// be used.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Error, Machine};
+    /// # kumihimo::runtime::ensure()?;
+    ///
+    /// let machine = Machine::mine()?;
+    /// let own = machine::number()?;
+    /// assert_eq!(machine.neighbour(own)?.number(), own);
+    /// assert!(matches!(machine.neighbour(4000), Err(Error::Gone(_))));
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn neighbour(&self, number: u16) -> Result<Neighbour, Error> {
         let none = |why: &str| {
             Error::Gone(format!(
@@ -142,6 +257,25 @@ impl Machine {
 
 /// One address space. The first request connects; a later one connects again if the connection was
 /// closed. All requests block the kernel thread, each within the time limit.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine::{self, Machine};
+/// use kumihimo::thread;
+///
+/// let worker = thread::Builder::new().name("worker".to_owned()).spawn(thread::park)?;
+/// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+/// let names = space.microprocesses()?.into_iter().filter_map(|one| one.name);
+/// assert!(names.into_iter().any(|name| name == "worker"));
+/// worker.thread().unpark();
+/// worker.join().unwrap();
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Neighbour {
     directory: Arc<Directory>,
@@ -152,73 +286,244 @@ pub struct Neighbour {
 
 impl Neighbour {
     /// Returns the number of the address space, which is the first part of its IDs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::Machine;
+    /// use kumihimo::resource::{Region, table};
+    /// # kumihimo::runtime::ensure()?;
+    ///
+    /// let region = Region::new(4096)?;
+    /// let space = Machine::mine()?.neighbour(region.id().location().space())?;
+    /// assert_eq!(space.number(), table().location().space());
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// Describes the address space.
+    /// Describes the address space. Blocks the kernel thread within the time limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind, as all following functions do.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Machine};
+    /// # kumihimo::runtime::ensure()?;
+    ///
+    /// let space = Machine::mine()?.neighbour(machine::number()?)?.space()?;
+    /// assert_eq!(space.pid, std::process::id());
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn space(&mut self) -> Result<Space, Error> {
         self.one(&Request::Space)
     }
 
-    /// Lists every living microprocess.
+    /// Lists every living microprocess. Blocks the kernel thread within the time limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Machine};
+    /// use kumihimo::thread;
+    ///
+    /// let workers: Vec<_> = (0..3).map(|_| thread::spawn(thread::park)).collect();
+    /// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+    /// let all = space.microprocesses()?;
+    /// for worker in workers {
+    ///     assert!(all.iter().any(|one| Some(one.id) == worker.thread().id().resource()));
+    ///     worker.thread().unpark();
+    ///     worker.join().unwrap();
+    /// }
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn microprocesses(&mut self) -> Result<Vec<Microprocess>, Error> {
         self.all(&Request::Microprocesses)
     }
 
-    /// Describes one microprocess.
+    /// Describes one microprocess. Blocks the kernel thread within the time limit.
     ///
     /// # Errors
     /// Returns [`Refused::Stale`] if the microprocess has ended, or an [`Error`] of any other kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Error, Machine, Refused};
+    /// use kumihimo::thread;
+    ///
+    /// let worker = thread::spawn(thread::park);
+    /// let id = worker.thread().id().resource().expect("it is a microprocess");
+    /// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+    /// assert_eq!(space.microprocess(id)?.id, id);
+    ///
+    /// worker.thread().unpark();
+    /// worker.join().unwrap();
+    /// let ended = space.microprocess(id);
+    /// assert!(matches!(ended, Err(Error::Refused(Refused::Stale(_)))));
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn microprocess(&mut self, id: Id) -> Result<Microprocess, Error> {
         self.one(&Request::Microprocess { id })
     }
 
-    /// Lists the usage table, of one kind or of all.
+    /// Lists the usage table, of one kind or of all. Blocks the kernel thread within the time
+    /// limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Machine};
+    /// use kumihimo::resource::{Kind, Region};
+    /// # kumihimo::runtime::ensure()?;
+    ///
+    /// let region = Region::new(4096)?;
+    /// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+    /// let regions = space.resources(Some(Kind::REGION))?;
+    /// assert_eq!(regions[0].id, region.id());
+    /// assert_eq!(regions[0].state, "4096 bytes");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn resources(&mut self, kind: Option<Kind>) -> Result<Vec<Resource>, Error> {
         self.all(&Request::Resources { kind: kind.map(|kind| kind.to_string()) })
     }
 
-    /// Suspends, resumes or cancels a microprocess, or changes its priority.
+    /// Suspends, resumes or cancels a microprocess, or changes its priority. Blocks the kernel
+    /// thread within the time limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Action, Done, Machine};
+    /// use kumihimo::thread;
+    ///
+    /// let worker = thread::spawn(thread::park);
+    /// let id = worker.thread().id().resource().expect("it is a microprocess");
+    /// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+    /// assert_eq!(space.act(id, Action::Priority(50))?, Done::Now);
+    /// assert_eq!(worker.thread().priority().get(), 50);
+    /// space.act(id, Action::Cancel)?;
+    /// assert!(worker.join().is_err(), "it was cancelled");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn act(&mut self, id: Id, action: Action) -> Result<Done, Error> {
         self.one(&Request::Act { id, action }).map(|ActionResult { done }| done)
     }
 
-    /// Returns the backtrace of a microprocess, one line per frame.
+    /// Returns the backtrace of a microprocess, one line per frame. Blocks the kernel thread within
+    /// the time limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Machine};
+    /// use kumihimo::thread;
+    ///
+    /// let worker = thread::spawn(thread::park);
+    /// let id = worker.thread().id().resource().expect("it is a microprocess");
+    /// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+    /// assert!(space.backtrace(id)?.lines().count() > 0);
+    /// worker.thread().unpark();
+    /// worker.join().unwrap();
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn backtrace(&mut self, id: Id) -> Result<String, Error> {
         self.one(&Request::Backtrace { id }).map(|Text { text }| text)
     }
 
-    /// Lists all metrics.
+    /// Lists all metrics. Blocks the kernel thread within the time limit.
     ///
     /// # Errors
     /// Returns an [`Error`] of any kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Machine};
+    /// # kumihimo::runtime::ensure()?;
+    ///
+    /// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+    /// let metrics = space.metrics()?;
+    /// assert!(!metrics.is_empty());
+    /// assert!(metrics.iter().all(|metric| metric.name.starts_with("kumihimo_")));
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn metrics(&mut self) -> Result<Vec<Metric>, Error> {
         self.all(&Request::Metrics)
     }
 
-    /// Writes the trace recorded so far to `out`, in Perfetto's format. There is no limit on the
-    /// whole, but data must arrive within each time limit.
+    /// Writes the trace recorded so far to `out`, in Perfetto's format. Blocks the kernel thread
+    /// until the trace is complete. There is no limit on the whole, but data must arrive within
+    /// each time limit.
     ///
     /// # Errors
     /// Returns [`Refused::Unsupported`] if the address space does not trace, [`Error::Io`] for an
     /// error of `out`, or an [`Error`] of any other kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Error, Machine, Refused};
+    /// # kumihimo::runtime::ensure()?;
+    ///
+    /// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+    /// let error = space.trace(&mut Vec::new()).unwrap_err();
+    /// // This process was started without a trace.
+    /// assert!(matches!(error, Error::Refused(Refused::Unsupported(_))));
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn trace(&mut self, out: &mut dyn Write) -> Result<(), Error> {
         self.ask(&Request::Trace, &mut |connection, Bytes { bytes }| {
             if bytes > MOST_BYTES {

@@ -6,6 +6,23 @@ use rustix::io::Errno;
 use crate::handler::Refused;
 
 /// Reason why a request failed. Each message states what happened, to which object, and what to do.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine::{Error, Machine};
+///
+/// let machine = Machine::mine()?;
+/// match machine.neighbour(7) {
+///     Err(Error::Gone(text)) => assert!(text.starts_with("there is no address space 7")),
+///     other => panic!("nothing runs in this directory: {other:?}"),
+/// }
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -34,6 +51,17 @@ pub enum Error {
 
 impl Error {
     /// Converts the error of a system call on `what`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::machine::Error;
+    /// use std::io;
+    ///
+    /// let error = Error::io("the log")(io::Error::from_raw_os_error(24)); // EMFILE
+    /// assert!(matches!(error, Error::Exhausted(_)));
+    /// assert!(error.to_string().contains("raise its limit (ulimit -n)"));
+    /// ```
     pub fn io<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Error {
         let what = what.into();
         move |e| {

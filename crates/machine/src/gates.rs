@@ -168,6 +168,23 @@ impl Machine {
     /// # Errors
     /// Returns [`Error::Invalid`] if the name is not allowed (see [`check_name`]), and
     /// [`Error::Directory`] if a foreign entry has this name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    /// use kumihimo::machine::{self, Machine};
+    ///
+    /// let _serving = Gate::serve("square", |n: u32| n * n)?;
+    /// let machine = Machine::mine()?;
+    /// assert_eq!(machine.gate("square")?, Some(machine::number()?));
+    /// assert_eq!(machine.gate("cube")?, None);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn gate(&self, name: &str) -> Result<Option<u16>, Error> {
         check_name(name)?;
         let Some(number) = self.directory.holder(&link_name(name))? else { return Ok(None) };
@@ -180,6 +197,23 @@ impl Machine {
     ///
     /// # Errors
     /// Returns [`Error::Directory`] if the directory contains a foreign entry of this form.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    /// use kumihimo::machine::{self, Machine};
+    ///
+    /// let _serving = (Gate::serve("b", |n: u32| n * n)?, Gate::serve("a", |n: u32| n + 1)?);
+    /// let number = machine::number()?;
+    /// let gates = Machine::mine()?.gates()?;
+    /// assert_eq!(gates, [("a".to_owned(), number), ("b".to_owned(), number)]);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn gates(&self) -> Result<Vec<(String, u16)>, Error> {
         let mut living = HashMap::new();
         let mut gates = Vec::new();
@@ -209,6 +243,24 @@ impl Machine {
     /// - [`Error::Timeout`]: the server is stopped, or too many clients are waiting.
     /// - [`Error::Refused`]: other users may not connect.
     /// - [`Error::Directory`]: another user serves the socket, or the entry is foreign.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    /// use kumihimo::machine::{self, Machine};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let _serving = Gate::serve("square", |n: u32| n * n)?;
+    /// let deadline = Instant::now() + Duration::from_secs(60);
+    /// let server = Machine::mine()?.connect(machine::number()?, deadline)?;
+    /// assert_eq!(server.pid, Some(std::process::id()));
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn connect(&self, number: u16, deadline: Instant) -> Result<Server, Error> {
         let name = gates_name(number);
         let PeerSocket { socket, uid, pid } =

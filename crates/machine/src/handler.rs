@@ -8,6 +8,22 @@ use kumihimo_resource::id::{Id, Kind};
 use serde::{Deserialize, Serialize};
 
 /// Description of an address space.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine::{self, Machine, Space};
+/// # kumihimo::runtime::ensure()?;
+///
+/// let Space { pid, vps, mode, .. } = Machine::mine()?.neighbour(machine::number()?)?.space()?;
+/// assert_eq!(pid, std::process::id());
+/// assert!(vps > 0 && mode == "microprocesses");
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
     /// ID of the address space, of kind `space`.
@@ -46,6 +62,28 @@ pub struct Space {
 }
 
 /// State of a microprocess.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine::{self, Machine, State};
+/// use kumihimo::thread;
+///
+/// let worker = thread::spawn(thread::park);
+/// let id = worker.thread().id().resource().expect("it is a microprocess");
+/// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+/// while space.microprocess(id)?.state != State::Waiting {
+///     thread::yield_now();
+/// }
+/// assert_eq!(State::Waiting.to_string(), "waiting");
+/// worker.thread().unpark();
+/// worker.join().unwrap();
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -74,6 +112,27 @@ impl fmt::Display for State {
 }
 
 /// Description of a microprocess at the time of the request.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine::{self, Machine, Microprocess};
+/// use kumihimo::thread;
+///
+/// let worker = thread::Builder::new().name("worker".to_owned()).spawn(thread::park)?;
+/// let id = worker.thread().id().resource().expect("it is a microprocess");
+/// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+/// let Microprocess { name, priority, .. } = space.microprocess(id)?;
+/// assert_eq!(name.as_deref(), Some("worker"));
+/// assert_eq!(priority, worker.thread().priority().get());
+/// worker.thread().unpark();
+/// worker.join().unwrap();
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Microprocess {
     /// ID of the microprocess.
@@ -106,6 +165,26 @@ pub struct Microprocess {
 }
 
 /// A row of the usage table (P3, figures 5 and 6).
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine::{self, Machine};
+/// use kumihimo::resource::{Kind, Name, Region, table};
+/// # kumihimo::runtime::ensure()?;
+///
+/// let region = Region::new(4096)?;
+/// table().name(&Name::new(Kind::REGION, "frame")?, region.id())?;
+/// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+/// let resource = space.resources(Some(Kind::REGION))?.remove(0);
+/// assert_eq!((resource.id, resource.owner), (region.id(), None));
+/// assert_eq!(resource.names, ["/region/frame"]);
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     /// Kind and serial of the resource.
@@ -121,6 +200,27 @@ pub struct Resource {
 }
 
 /// An action on a microprocess.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine::{self, Action, Machine, State};
+/// use kumihimo::thread;
+///
+/// let worker = thread::spawn(thread::park);
+/// let id = worker.thread().id().resource().expect("it is a microprocess");
+/// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+/// space.act(id, Action::Suspend)?;
+/// worker.thread().unpark();
+/// assert_eq!(space.microprocess(id)?.state, State::Suspended);
+/// space.act(id, Action::Resume)?;
+/// worker.join().unwrap();
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -135,6 +235,28 @@ pub enum Action {
 }
 
 /// The result of an [`Action`].
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine::{self, Action, Done, Machine};
+/// use kumihimo::thread;
+///
+/// let worker = thread::spawn(thread::park);
+/// let id = worker.thread().id().resource().expect("it is a microprocess");
+/// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+/// assert_eq!(space.act(id, Action::Resume)?, Done::Already, "it is not suspended");
+/// assert_eq!(space.act(id, Action::Suspend)?, Done::Now);
+/// assert_eq!(space.act(id, Action::Suspend)?, Done::Already);
+/// assert_eq!(space.act(id, Action::Resume)?, Done::Now);
+/// worker.thread().unpark();
+/// worker.join().unwrap();
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Done {
@@ -150,6 +272,26 @@ pub enum Done {
 }
 
 /// Reasons why a request was not performed.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine::{self, Action, Error, Machine, Refused};
+/// use kumihimo::resource::Region;
+/// # kumihimo::runtime::ensure()?;
+///
+/// let region = Region::new(4096)?;
+/// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+/// match space.act(region.id(), Action::Suspend) {
+///     Err(Error::Refused(Refused::Wrong(text))) => assert!(text.contains("not a microprocess")),
+///     other => panic!("a region cannot be suspended: {other:?}"),
+/// }
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "message")]
 #[non_exhaustive]
@@ -187,6 +329,24 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 /// A counted or measured value, in the model of Prometheus.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine::{self, Machine, Metric};
+/// # kumihimo::runtime::ensure()?;
+///
+/// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+/// for Metric { name, help, samples, .. } in space.metrics()? {
+///     assert!(name.starts_with("kumihimo_") && !help.is_empty());
+///     assert!(samples.iter().all(|(_labels, value)| value.is_finite()));
+/// }
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// `kumihimo_...`, including the unit.

@@ -42,6 +42,18 @@ pub const KINDS: usize = 1 << KIND_BITS;
 pub const SPACES: u16 = 1 << SPACE_BITS;
 
 /// Kind of resource: a row of the table.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Kind, Region};
+///
+/// let region = Region::new(4096)?;
+/// assert_eq!(region.id().kind(), Kind::REGION);
+/// assert_eq!(Kind::REGION.to_string(), "region");
+/// assert_eq!("mailbox".parse::<Kind>()?, Kind::MAILBOX);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(u8);
 
@@ -93,24 +105,62 @@ impl Kind {
     ];
 
     /// Returns kind number `n`, which must be 1 to 31.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Kind;
+    ///
+    /// const GAUGE: Kind = Kind::new(17).expect("1 to 31");
+    /// assert_eq!(GAUGE.to_string(), "kind17");
+    /// assert_eq!(Kind::new(32), None);
+    /// ```
     #[must_use]
     pub const fn new(n: u8) -> Option<Kind> {
         if n == 0 || n as usize >= KINDS { None } else { Some(Kind(n)) }
     }
 
     /// Returns the kind's number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Kind;
+    ///
+    /// assert_eq!(Kind::MICROPROCESS.number(), 2);
+    /// assert_eq!(Kind::FIRST_OWN.number(), 16);
+    /// ```
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
     }
 
     /// Returns the index of the kind's row in the table.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Kind;
+    ///
+    /// let mut counts = [0; 32];
+    /// counts[Kind::VP.row()] += 1;
+    /// assert_eq!(counts[5], 1);
+    /// ```
     #[must_use]
     pub const fn row(self) -> usize {
         self.0 as usize
     }
 
     /// Returns whether an application defined the kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Kind;
+    ///
+    /// assert!(Kind::FIRST_OWN.is_own());
+    /// assert!(!Kind::SOCKET.is_own());
+    /// ```
     #[must_use]
     pub const fn is_own(self) -> bool {
         self.0 >= Kind::FIRST_OWN.0
@@ -145,6 +195,17 @@ impl FromStr for Kind {
 }
 
 /// Slot and generation: identifies a resource of one kind within its address space.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::Serial;
+///
+/// let serial = Serial::new(42, 7);
+/// assert_eq!((serial.slot(), serial.generation()), (42, 7));
+/// assert_eq!(serial.to_string(), "42.7");
+/// assert!(serial < Serial::new(42, 8));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Serial(u64);
 
@@ -153,6 +214,15 @@ impl Serial {
     ///
     /// # Panics
     /// If an argument is out of range.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Serial;
+    ///
+    /// assert_eq!(Serial::new(3, 0).to_string(), "3.0");
+    /// assert_ne!(Serial::new(3, 0), Serial::new(3, 1), "a later resource in the same slot");
+    /// ```
     #[must_use]
     pub const fn new(slot: u32, generation: u32) -> Serial {
         assert!(slot < SLOTS && generation < GENERATIONS);
@@ -160,12 +230,32 @@ impl Serial {
     }
 
     /// Returns the serial in the low 44 bits of `bits`; higher bits are ignored.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Id, Serial};
+    ///
+    /// let id: Id = "12.vp.1.0".parse()?;
+    /// assert_eq!(Serial::from_bits(id.bits().get()), id.serial());
+    /// # Ok::<(), kumihimo::resource::IdError>(())
+    /// ```
     #[must_use]
     pub const fn from_bits(bits: u64) -> Serial {
         Serial(bits & low(SERIAL_BITS))
     }
 
     /// Returns the serial as 44 bits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Serial;
+    ///
+    /// let serial = Serial::new(42, 7);
+    /// assert_eq!(serial.bits(), 42 << 23 | 7);
+    /// assert_eq!(Serial::from_bits(serial.bits()), serial);
+    /// ```
     #[must_use]
     #[inline]
     pub const fn bits(self) -> u64 {
@@ -173,6 +263,14 @@ impl Serial {
     }
 
     /// Returns the slot in the table.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Serial;
+    ///
+    /// assert_eq!(Serial::new(42, 7).slot(), 42);
+    /// ```
     #[must_use]
     #[inline]
     pub const fn slot(self) -> u32 {
@@ -180,6 +278,14 @@ impl Serial {
     }
 
     /// Returns the generation of the slot.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Serial;
+    ///
+    /// assert_eq!(Serial::new(42, 7).generation(), 7);
+    /// ```
     #[must_use]
     #[inline]
     pub const fn generation(self) -> u32 {
@@ -201,6 +307,16 @@ impl fmt::Debug for Serial {
 
 /// Origin of ids: a machine and an address space on it. Address space 0 stands for an address space
 /// without a number, which other processes cannot find.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::Id;
+///
+/// let id: Id = "12.vp.1.0".parse()?;
+/// assert_eq!((id.location().machine(), id.location().space()), (0, 12));
+/// # Ok::<(), kumihimo::resource::IdError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Location {
     /// Number of the machine, 0 to 3.
@@ -219,12 +335,32 @@ impl Location {
     }
 
     /// Returns the machine's number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Id;
+    ///
+    /// let id: Id = "3/12.vp.1.0".parse()?;
+    /// assert_eq!(id.location().machine(), 3);
+    /// # Ok::<(), kumihimo::resource::IdError>(())
+    /// ```
     #[must_use]
     pub const fn machine(self) -> u8 {
         self.machine
     }
 
     /// Returns the address space's number on its machine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::machine;
+    /// use kumihimo::resource::table;
+    ///
+    /// let space = table().location().space();
+    /// assert_eq!(space, machine::number().unwrap_or(0));
+    /// ```
     #[must_use]
     pub const fn space(self) -> u16 {
         self.space
@@ -232,11 +368,33 @@ impl Location {
 }
 
 /// Id of a resource. The module documentation describes its layout.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Id, Kind};
+///
+/// let id: Id = "12.microprocess.42.7".parse()?;
+/// assert_eq!(id.location().space(), 12);
+/// assert_eq!(id.kind(), Kind::MICROPROCESS);
+/// assert_eq!((id.serial().slot(), id.serial().generation()), (42, 7));
+/// assert_eq!("12.42.7".parse::<Id>()?, id, "the short form for microprocesses");
+/// # Ok::<(), kumihimo::resource::IdError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(NonZero<u64>);
 
 impl Id {
     /// Builds an id from its parts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Id, Kind, Serial, table};
+    ///
+    /// let id = Id::new(table().location(), Kind::REGION, Serial::new(3, 0));
+    /// assert_eq!(id, table().id(Kind::REGION, Serial::new(3, 0)));
+    /// ```
     #[must_use]
     #[inline]
     pub const fn new(location: Location, kind: Kind, serial: Serial) -> Id {
@@ -251,6 +409,17 @@ impl Id {
     }
 
     /// Returns the id with these bits, or `None` if they form no valid id.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Id;
+    ///
+    /// let id: Id = "12.42.7".parse()?;
+    /// assert_eq!(Id::from_bits(id.bits().get()), Some(id));
+    /// assert_eq!(Id::from_bits(0), None);
+    /// # Ok::<(), kumihimo::resource::IdError>(())
+    /// ```
     #[must_use]
     pub const fn from_bits(bits: u64) -> Option<Id> {
         let kind = bits >> SERIAL_BITS & low(KIND_BITS);
@@ -261,6 +430,19 @@ impl Id {
     }
 
     /// Returns the id as 64 bits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Region;
+    ///
+    /// // Eight bytes, for a packet or a log.
+    /// let region = Region::new(4096)?;
+    /// let bytes = region.id().bits().get().to_be_bytes();
+    /// assert_eq!(bytes.len(), 8);
+    /// assert_eq!(bytes[0] >> 7, 0, "the top bit marks kernel threads");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     #[inline]
     pub const fn bits(self) -> NonZero<u64> {
@@ -268,6 +450,16 @@ impl Id {
     }
 
     /// Returns the machine and address space.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Id;
+    ///
+    /// let (one, other): (Id, Id) = ("12.vp.0.0".parse()?, "12.vp.1.0".parse()?);
+    /// assert_eq!(one.location(), other.location(), "in the same address space");
+    /// # Ok::<(), kumihimo::resource::IdError>(())
+    /// ```
     #[must_use]
     pub const fn location(self) -> Location {
         let bits = self.0.get();
@@ -278,12 +470,32 @@ impl Id {
     }
 
     /// Returns the kind of resource.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Id, Kind};
+    ///
+    /// let id: Id = "12.socket.5.1".parse()?;
+    /// assert_eq!(id.kind(), Kind::SOCKET);
+    /// # Ok::<(), kumihimo::resource::IdError>(())
+    /// ```
     #[must_use]
     pub const fn kind(self) -> Kind {
         Kind((self.0.get() >> SERIAL_BITS & low(KIND_BITS)) as u8)
     }
 
     /// Returns the slot and generation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Id, Serial};
+    ///
+    /// let id: Id = "12.socket.5.1".parse()?;
+    /// assert_eq!(id.serial(), Serial::new(5, 1));
+    /// # Ok::<(), kumihimo::resource::IdError>(())
+    /// ```
     #[must_use]
     pub const fn serial(self) -> Serial {
         Serial::from_bits(self.0.get())
@@ -326,6 +538,15 @@ impl fmt::Display for Printed {
 }
 
 /// Error of parsing an id or a kind. The message names the wrong part.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::Id;
+///
+/// let error = "12.fiber.42.7".parse::<Id>().unwrap_err();
+/// assert!(error.to_string().contains("(its kind)"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdError(String);
 

@@ -17,6 +17,16 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Locking design in use.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Locking, table};
+///
+/// assert_eq!("vp".parse(), Ok(Locking::Vp));
+/// assert_eq!(Locking::default(), Locking::Vp);
+/// assert!(Locking::ALL.contains(&table().locking()));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Locking {
     /// One lock per kind.
@@ -42,6 +52,16 @@ impl Locking {
     const OF_LAB: [&'static str; 2] = ["kind", "id"];
 
     /// Returns the name that [`FromStr`] accepts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Locking;
+    ///
+    /// for design in Locking::ALL {
+    ///     assert_eq!(design.name().parse(), Ok(design));
+    /// }
+    /// ```
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,6 +93,15 @@ impl fmt::Display for Locking {
 }
 
 /// Error of parsing a locking design that this build does not have.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::Locking;
+///
+/// let error = "none".parse::<Locking>().unwrap_err();
+/// assert!(error.to_string().starts_with(r#""none" is not a locking design"#));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockingError(String);
 

@@ -25,6 +25,21 @@ const PARTS: usize = 64;
 const UNSEEN: usize = 1024;
 
 /// Error of an operation on names.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Kind, Name, NameError, Region, table};
+///
+/// assert!(matches!(Name::new(Kind::REGION, "a/b"), Err(NameError::Invalid(_))));
+///
+/// let (first, second) = (Region::new(4096)?, Region::new(4096)?);
+/// let name = Name::new(Kind::REGION, "frame")?;
+/// table().name(&name, first.id())?;
+/// let error = table().names().link(&name, second.id()).unwrap_err();
+/// assert_eq!(error, NameError::Taken(first.id()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {
@@ -56,6 +71,17 @@ impl fmt::Display for NameError {
 impl std::error::Error for NameError {}
 
 /// Name in the tree: `/kind/name`.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Kind, Name};
+///
+/// let name = Name::new(Kind::GATE, "clock")?;
+/// assert_eq!(name.to_string(), "/gate/clock");
+/// assert_eq!(Name::parse("/gate/clock")?, name);
+/// # Ok::<(), kumihimo::resource::NameError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     kind: Kind,
@@ -67,6 +93,15 @@ impl Name {
     ///
     /// # Errors
     /// [`NameError::Invalid`] if `text` is not a valid name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Kind, Name};
+    ///
+    /// assert!(Name::new(Kind::REGION, "frame 7").is_ok());
+    /// assert!(Name::new(Kind::REGION, "..").is_err());
+    /// ```
     pub fn new(kind: Kind, text: &str) -> Result<Name, NameError> {
         let shown: String = text.chars().take(40).collect();
         let invalid =
@@ -90,6 +125,17 @@ impl Name {
     ///
     /// # Errors
     /// [`NameError::Invalid`] if `path` is not of that form.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Kind, Name};
+    ///
+    /// let name = Name::parse("/region/frame")?;
+    /// assert_eq!((name.kind(), name.text()), (Kind::REGION, "frame"));
+    /// assert!(Name::parse("frame").is_err());
+    /// # Ok::<(), kumihimo::resource::NameError>(())
+    /// ```
     pub fn parse(path: &str) -> Result<Name, NameError> {
         let shown: String = path.chars().take(40).collect();
         let (kind, text) =
@@ -101,12 +147,30 @@ impl Name {
     }
 
     /// Returns the kind under which the name stands.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Kind, Name};
+    ///
+    /// assert_eq!(Name::parse("/mailbox/orders")?.kind(), Kind::MAILBOX);
+    /// # Ok::<(), kumihimo::resource::NameError>(())
+    /// ```
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// Returns the name without its kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Name;
+    ///
+    /// assert_eq!(Name::parse("/mailbox/orders")?.text(), "orders");
+    /// # Ok::<(), kumihimo::resource::NameError>(())
+    /// ```
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -120,6 +184,25 @@ impl fmt::Display for Name {
 }
 
 /// Change of the name tree.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Change, Kind, Name, Region, table};
+///
+/// let watch = table().names().watch(Some(Kind::REGION), Box::new(|| {}));
+/// let (old, new) = (Name::parse("/region/old")?, Name::parse("/region/new")?);
+/// let region = Region::new(4096)?;
+/// let id = region.id();
+/// table().name(&old, id)?;
+/// table().names().rename(&old, &new)?;
+/// drop(region);
+///
+/// assert_eq!(watch.next(), Some(Change::Linked(old.clone(), id)));
+/// assert_eq!(watch.next(), Some(Change::Renamed(old, new.clone(), id)));
+/// assert_eq!(watch.next(), Some(Change::Unlinked(new, id)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
@@ -139,6 +222,22 @@ struct Unseen {
 
 /// Watch on the name tree: queues the changes since its creation. Changes of one name arrive in
 /// order.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Name, Region, table};
+/// use std::sync::mpsc;
+///
+/// // Wakes the watcher, which then takes the changes.
+/// let (sender, wakes) = mpsc::channel();
+/// let watch = table().names().watch(None, Box::new(move || sender.send(()).unwrap()));
+/// let region = Region::new(4096)?;
+/// table().name(&Name::parse("/region/frame")?, region.id())?;
+/// wakes.recv()?;
+/// assert!(watch.next().is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Watch {
     kind: Option<Kind>,
     unseen: Mutex<Unseen>,
@@ -153,11 +252,38 @@ impl fmt::Debug for Watch {
 
 impl Watch {
     /// Removes and returns the oldest queued change.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Change, Name, Region, table};
+    ///
+    /// let watch = table().names().watch(None, Box::new(|| {}));
+    /// assert_eq!(watch.next(), None);
+    /// let (region, name) = (Region::new(4096)?, Name::parse("/region/frame")?);
+    /// table().name(&name, region.id())?;
+    /// assert_eq!(watch.next(), Some(Change::Linked(name, region.id())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn next(&self) -> Option<Change> {
         held(&self.unseen).changes.pop_front()
     }
 
     /// Returns how many changes were dropped because 1,024 were queued.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Kind, Name, Region, table};
+    ///
+    /// let watch = table().names().watch(None, Box::new(|| {}));
+    /// let region = Region::new(4096)?;
+    /// for n in 0..1030 {
+    ///     table().name(&Name::new(Kind::REGION, &format!("name {n}"))?, region.id())?;
+    /// }
+    /// assert_eq!(watch.lost(), 6, "1,024 changes are queued");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn lost(&self) -> u64 {
         held(&self.unseen).lost
@@ -184,6 +310,18 @@ impl Watch {
 type ById = HashMap<Id, Vec<Name>>;
 
 /// The name tree.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Name, Region, table};
+///
+/// let (region, name) = (Region::new(4096)?, Name::parse("/region/frame")?);
+/// table().name(&name, region.id())?;
+/// assert_eq!(table().names().find(&name), Ok(region.id()));
+/// assert_eq!(table().names().of_id(region.id()), [name]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Names {
     design: Locking,
     /// Partitions, each with its own lock. Several locks are taken in the order of their indices.
@@ -253,6 +391,19 @@ impl Names {
     ///
     /// # Errors
     /// [`NameError::Taken`], [`NameError::OtherKind`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Kind, Name, NameError, Region, table};
+    ///
+    /// // Programs call `Table::name`, which also has the names removed at the end of the resource.
+    /// let region = Region::new(4096)?;
+    /// let name = Name::new(Kind::GATE, "frame")?;
+    /// let error = table().names().link(&name, region.id()).unwrap_err();
+    /// assert_eq!(error, NameError::OtherKind(Kind::REGION));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn link(&self, name: &Name, id: Id) -> Result<(), NameError> {
         if name.kind != id.kind() {
             return Err(NameError::OtherKind(id.kind()));
@@ -271,6 +422,18 @@ impl Names {
     ///
     /// # Errors
     /// [`NameError::Unknown`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Name, Region, table};
+    ///
+    /// let (region, name) = (Region::new(4096)?, Name::parse("/region/frame")?);
+    /// table().name(&name, region.id())?;
+    /// assert_eq!(table().names().unlink(&name)?, region.id());
+    /// assert!(table().names().find(&name).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn unlink(&self, name: &Name) -> Result<Id, NameError> {
         let mut part = held(&self.parts[self.place(name)]);
         let id = part.remove(name).ok_or_else(|| NameError::Unknown(name.to_string()))?;
@@ -284,6 +447,19 @@ impl Names {
     ///
     /// # Errors
     /// [`NameError::Unknown`], [`NameError::Taken`], [`NameError::OtherKind`]; the name stays.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Name, Region, table};
+    ///
+    /// let region = Region::new(4096)?;
+    /// let (old, new) = (Name::parse("/region/old")?, Name::parse("/region/new")?);
+    /// table().name(&old, region.id())?;
+    /// table().names().rename(&old, &new)?;
+    /// assert_eq!(table().names().of_id(region.id()), [new]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn rename(&self, from: &Name, to: &Name) -> Result<(), NameError> {
         if from.kind != to.kind {
             return Err(NameError::OtherKind(from.kind));
@@ -329,12 +505,39 @@ impl Names {
     ///
     /// # Errors
     /// [`NameError::Unknown`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Name, NameError, Region, table};
+    ///
+    /// let name = Name::parse("/region/frame")?;
+    /// assert_eq!(table().names().find(&name), Err(NameError::Unknown("/region/frame".into())));
+    /// let region = Region::new(4096)?;
+    /// table().name(&name, region.id())?;
+    /// assert_eq!(table().names().find(&name), Ok(region.id()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn find(&self, name: &Name) -> Result<Id, NameError> {
         let part = held(&self.parts[self.place(name)]);
         part.get(name).copied().ok_or_else(|| NameError::Unknown(name.to_string()))
     }
 
     /// Returns the names of a resource, oldest first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Name, Region, table};
+    ///
+    /// let region = Region::new(4096)?;
+    /// let names = [Name::parse("/region/first")?, Name::parse("/region/alias")?];
+    /// for name in &names {
+    ///     table().name(name, region.id())?;
+    /// }
+    /// assert_eq!(table().names().of_id(region.id()), names);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn of_id(&self, id: Id) -> Vec<Name> {
         self.of(id).get(&id).cloned().unwrap_or_default()
@@ -342,6 +545,20 @@ impl Names {
 
     /// Returns all names, or the names of one kind, in order. Not a snapshot: other threads may
     /// change partitions that are already or not yet copied.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Kind, Name, Region, table};
+    ///
+    /// let (one, other) = (Region::new(4096)?, Region::new(4096)?);
+    /// let (a, b) = (Name::parse("/region/a")?, Name::parse("/region/b")?);
+    /// table().name(&b, one.id())?;
+    /// table().name(&a, other.id())?;
+    /// let all = table().names().list(Some(Kind::REGION));
+    /// assert_eq!(all, [(a, other.id()), (b, one.id())]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn list(&self, kind: Option<Kind>) -> Vec<(Name, Id)> {
         let mut all: Vec<(Name, Id)> = Vec::new();
@@ -359,6 +576,18 @@ impl Names {
 
     /// Removes all names of a resource that ends. Searches the tree, so callers skip it for kinds
     /// without names.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Name, Region, table};
+    ///
+    /// let region = Region::new(4096)?;
+    /// table().name(&Name::parse("/region/frame")?, region.id())?;
+    /// table().names().forget(region.id());
+    /// assert!(table().names().of_id(region.id()).is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forget(&self, id: Id) {
         for name in self.of_id(id) {
             // Another thread may have replaced the name since; the final check below then removes
@@ -375,6 +604,18 @@ impl Names {
     /// Watches one kind, or all kinds, until the returned `Watch` is dropped. `arrived` is called
     /// after each queued change, with locks of the tree held: it must not block and must not access
     /// the tree.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Kind, Name, Region, table};
+    ///
+    /// let watch = table().names().watch(Some(Kind::GATE), Box::new(|| {}));
+    /// let region = Region::new(4096)?;
+    /// table().name(&Name::parse("/region/frame")?, region.id())?;
+    /// assert_eq!(watch.next(), None, "no change of this kind");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn watch(&self, kind: Option<Kind>, arrived: Box<dyn Fn() + Send + Sync>) -> Arc<Watch> {
         let watch = Arc::new(Watch { kind, unseen: Mutex::default(), arrived });

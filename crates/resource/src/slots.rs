@@ -18,6 +18,16 @@ const AT_ONCE: usize = 16;
 const PARTS: usize = 64;
 
 /// Why a table returned no resource.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Missing, Serial, Slots};
+///
+/// let words = Slots::<String>::new();
+/// let result = words.with(Serial::new(0, 0), |word| word.len());
+/// assert_eq!(result, Err(Missing::Stale));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// No resource has that serial: the resource has ended, or never existed.
@@ -50,6 +60,18 @@ struct Part {
 }
 
 /// The table.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Missing, Slots, table};
+///
+/// let (words, design, of) = (Slots::new(), table().locking(), table().generations());
+/// let serial = words.open(design, of, 0, "first".to_owned()).expect("room");
+/// assert_eq!(words.with(serial, |word| word.len()), Ok(5));
+/// assert_eq!(words.close(design, of, 0, serial).as_deref(), Ok("first"));
+/// assert_eq!(words.with(serial, |word| word.len()), Err(Missing::Stale));
+/// ```
 pub struct Slots<T> {
     serials: Serials,
     places: Chunks<Slot<T>>,
@@ -76,6 +98,15 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<T> Slots<T> {
     /// Creates an empty table.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Slots;
+    ///
+    /// static WORDS: Slots<String> = Slots::new();
+    /// assert_eq!(WORDS.living(), 0);
+    /// ```
     #[must_use]
     pub const fn new() -> Slots<T> {
         Slots { serials: Serials::new(), places: Chunks::new(), parts: OnceLock::new() }
@@ -93,6 +124,18 @@ impl<T> Slots<T> {
     ///
     /// # Errors
     /// Returns the value if the table is full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Slots, table};
+    ///
+    /// let numbers = Slots::new();
+    /// let open = |n| numbers.open(table().locking(), table().generations(), 0, n).expect("room");
+    /// let (one, two) = (open(1), open(2));
+    /// assert_ne!(one, two);
+    /// assert_eq!(numbers.with(two, |n| *n), Ok(2));
+    /// ```
     pub fn open(
         &self,
         design: Locking,
@@ -131,6 +174,17 @@ impl<T> Slots<T> {
     ///
     /// # Errors
     /// [`Missing::Stale`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Missing, Slots, table};
+    ///
+    /// let (numbers, design, of) = (Slots::new(), table().locking(), table().generations());
+    /// let serial = numbers.open(design, of, 0, 7).expect("room");
+    /// assert_eq!(numbers.close(design, of, 0, serial), Ok(7));
+    /// assert_eq!(numbers.close(design, of, 0, serial), Err(Missing::Stale));
+    /// ```
     pub fn close(
         &self,
         design: Locking,
@@ -178,6 +232,17 @@ impl<T> Slots<T> {
     ///
     /// # Errors
     /// [`Missing::Stale`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Slots, table};
+    ///
+    /// let numbers = Slots::new();
+    /// let serial = numbers.open(table().locking(), table().generations(), 0, 7).expect("room");
+    /// assert_eq!(numbers.with(serial, |n| std::mem::replace(n, 8)), Ok(7));
+    /// assert_eq!(numbers.with(serial, |n| *n), Ok(8));
+    /// ```
     pub fn with<R>(&self, serial: Serial, f: impl FnOnce(&mut T) -> R) -> Result<R, Missing> {
         let mut slot = held(&self.places.get(serial.slot()).ok_or(Missing::Stale)?.0);
         match &mut *slot {
@@ -187,6 +252,20 @@ impl<T> Slots<T> {
     }
 
     /// Visits each resource. Resources opened or closed during the call may be missed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Slots, table};
+    ///
+    /// let numbers = Slots::new();
+    /// for n in [1, 2, 3] {
+    ///     numbers.open(table().locking(), table().generations(), 0, n).expect("room");
+    /// }
+    /// let mut sum = 0;
+    /// numbers.for_each(|_serial, n| sum += *n);
+    /// assert_eq!(sum, 6);
+    /// ```
     pub fn for_each(&self, mut f: impl FnMut(Serial, &mut T)) {
         for slot in (0..self.serials.used()).filter_map(|n| self.places.get(n)) {
             if let Some((serial, value)) = &mut *held(&slot.0) {
@@ -196,6 +275,18 @@ impl<T> Slots<T> {
     }
 
     /// Returns the number of open resources.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Slots, table};
+    ///
+    /// let (numbers, design, of) = (Slots::new(), table().locking(), table().generations());
+    /// let serial = numbers.open(design, of, 0, 7).expect("room");
+    /// assert_eq!(numbers.living(), 1);
+    /// numbers.close(design, of, 0, serial).unwrap();
+    /// assert_eq!(numbers.living(), 0);
+    /// ```
     #[must_use]
     pub fn living(&self) -> u64 {
         let parts = self.parts.get().map_or(&[][..], |parts| parts);

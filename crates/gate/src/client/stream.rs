@@ -15,7 +15,30 @@ use crate::lane::CellNo;
 use crate::wire::codec::{Codec, Typed};
 use crate::wire::message::{RequestKind, Status};
 
-/// The items of a stream, as they come. Dropping it ends the stream on the server.
+/// The items of a stream, as they come. Dropping it ends the stream on the server. `next` blocks
+/// the microprocess until the next item has come.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::gate::{Gate, Options, Stream};
+///
+/// let _serving = Gate::serve_stream("powers", &Options::new(), |base: u64, sink| {
+///     (0..).try_for_each(|n| sink.send(&base.pow(n)))
+/// })?;
+///
+/// let gate = Gate::<u64, u64>::connect("powers")?;
+/// let mut powers: Stream<u64> = gate.stream(&2)?;
+/// assert_eq!(powers.next().unwrap()?, 1);
+/// assert_eq!(powers.next().unwrap()?, 2);
+/// // The server computes no further items.
+/// drop(powers);
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), kumihimo::gate::Error>(())
+/// ```
 pub struct Stream<R> {
     link: Arc<ClientLink>,
     /// The cell, until the stream has ended.

@@ -20,6 +20,18 @@ const FINAL_SEALS: SealFlags = memory::SIZE_SEALS.union(SealFlags::WRITE);
 /// a count. Freed when the last address space drops it.
 ///
 /// [`RegionMut`] is one that is still being written.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::gate::Region;
+///
+/// let region = Region::copy_of(b"immutable")?;
+/// let clone = region.clone();
+/// assert_eq!(&region[2..], b"mutable");
+/// assert_eq!(clone.as_ptr(), region.as_ptr(), "the same memory");
+/// # Ok::<(), kumihimo::gate::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Region(Arc<Sealed>);
 
@@ -30,12 +42,32 @@ struct Sealed {
 
 impl Region {
     /// Most bytes of a region: 1 GiB.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::gate::{ErrorKind, Region, RegionMut};
+    ///
+    /// let error = RegionMut::new(Region::MOST + 1).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Exhausted);
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub const MOST: usize = MOST_BYTES;
 
     /// A region of these bytes: one copy.
     ///
     /// # Errors
     /// As [`RegionMut::new`]. Blocks nothing but for the copy.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::gate::Region;
+    ///
+    /// let region = Region::copy_of(b"some bytes")?;
+    /// assert_eq!(&region[..], b"some bytes");
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn copy_of(bytes: &[u8]) -> Result<Region, Error> {
         let fd = memory::new_file("kumihimo-region", bytes.len())?;
         write(fd.as_fd(), 0, bytes)?;
@@ -49,6 +81,16 @@ impl Region {
     ///
     /// # Panics
     /// If `write` does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::gate::Region;
+    ///
+    /// let region = Region::new(4, |bytes| bytes[1..].copy_from_slice(b"end"))?;
+    /// assert_eq!(&region[..], b"\0end");
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn new(len: usize, write: impl FnOnce(&mut [u8])) -> Result<Region, Error> {
         let mut region = RegionMut::new(len)?;
         write(&mut region);
@@ -61,6 +103,20 @@ impl Region {
     /// # Errors
     /// `Malformed`: it is no memfd, can still be changed, has another size, or more than
     /// [`Region::MOST`]. `Exhausted`, `Io`: what the operating system says.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::gate::{ErrorKind, Region};
+    /// use std::os::fd::AsFd;
+    ///
+    /// // The descriptor could come from another process, over a UNIX socket.
+    /// let region = Region::copy_of(b"shared")?;
+    /// let fd = || region.as_fd().try_clone_to_owned().unwrap();
+    /// assert_eq!(&Region::receive(fd(), 6)?[..], b"shared");
+    /// assert_eq!(Region::receive(fd(), 5).unwrap_err().kind(), ErrorKind::Malformed);
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn receive(fd: OwnedFd, len: usize) -> Result<Region, Error> {
         memory::check(fd.as_fd(), len, FINAL_SEALS)?;
         let memory = Memory::of(fd.as_fd(), len, Access::Read, Pages::AsTouched)?;
@@ -117,6 +173,18 @@ impl fmt::Debug for Region {
 
 /// A region that is still being written, in place. It is private to its owner until it is
 /// [sealed](RegionMut::seal).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::gate::RegionMut;
+///
+/// let mut region = RegionMut::new(1 << 16)?;
+/// region[..5].copy_from_slice(b"hello");
+/// let region = region.seal()?;
+/// assert_eq!(&region[..6], b"hello\0");
+/// # Ok::<(), kumihimo::gate::Error>(())
+/// ```
 pub struct RegionMut {
     memory: Memory,
     fd: OwnedFd,
@@ -128,6 +196,16 @@ impl RegionMut {
     /// # Errors
     /// `Exhausted`: more than [`Region::MOST`], or no memory, address space or descriptors. `Io`:
     /// memfd_create(2) is refused.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::gate::RegionMut;
+    ///
+    /// let region = RegionMut::new(1 << 16)?;
+    /// assert!(region.iter().all(|byte| *byte == 0));
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn new(len: usize) -> Result<RegionMut, Error> {
         let fd = memory::new_file("kumihimo-region", len)?;
         let memory = Memory::of(fd.as_fd(), len, Access::Write, Pages::Now)?;
@@ -144,6 +222,18 @@ impl RegionMut {
     ///
     /// # Errors
     /// `Exhausted`: no address space; or no memory for the copy.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::gate::{Region, RegionMut};
+    ///
+    /// let mut region = RegionMut::new(3)?;
+    /// region.fill(b'x');
+    /// let sealed: Region = region.seal()?;
+    /// assert_eq!(&sealed[..], b"xxx");
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn seal(self) -> Result<Region, Error> {
         let RegionMut { memory, fd } = self;
         let len = memory.len();

@@ -11,6 +11,32 @@ use crate::server::server_link::Request;
 use crate::wire::message::{IN_REGION, RequestKind, Status};
 
 /// The caller of a request, and the properties of its call.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::gate::{Context, Error, ErrorKind, Gate, Options};
+///
+/// /// Refuses callers of low priority.
+/// fn admit(request: u32, context: &Context<'_>) -> Result<u32, Error> {
+///     match context.priority() {
+///         40.. => Ok(request),
+///         level => Err(Error::new(ErrorKind::NotPermitted, format!("priority {level}"))),
+///     }
+/// }
+///
+/// let _serving = Gate::serve_with("urgent", &Options::new(), admit)?;
+/// let call = |level| {
+///     Gate::<u32, u32>::connect_with("urgent", &Options::new().priority(level))?.call(&1)
+/// };
+/// assert_eq!(call(50)?, 1);
+/// assert_eq!(call(10).unwrap_err().kind(), ErrorKind::NotPermitted);
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), kumihimo::gate::Error>(())
+/// ```
 pub struct Context<'a> {
     pub(super) request: &'a Request,
 }
@@ -23,24 +49,92 @@ impl std::fmt::Debug for Context<'_> {
 
 impl Context<'_> {
     /// The user of the calling process, from the kernel.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options};
+    /// use std::os::unix::fs::MetadataExt;
+    ///
+    /// let options = Options::new();
+    /// let _serving = Gate::serve_with("uid", &options, |(): (), context| Ok(context.uid()))?;
+    /// let uid = Gate::<(), u32>::connect("uid")?.call(&())?;
+    /// assert_eq!(uid, std::fs::metadata("/proc/self").unwrap().uid());
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.request.link.peer.uid
     }
 
     /// The calling process; `None` where it is in a pid namespace that this one cannot see into.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options};
+    ///
+    /// let options = Options::new();
+    /// let _serving = Gate::serve_with("pid", &options, |(): (), context| Ok(context.pid()))?;
+    /// let pid = Gate::<(), Option<u32>>::connect("pid")?.call(&())?;
+    /// assert_eq!(pid, Some(std::process::id()));
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.request.link.peer.pid
     }
 
     /// The caller's priority, 0 to 63.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options};
+    ///
+    /// let _serving =
+    ///     Gate::serve_with("level", &Options::new(), |(): (), context| Ok(context.priority()))?;
+    /// let level = Gate::<(), u8>::connect_with("level", &Options::new().priority(12))?;
+    /// assert_eq!(level.call(&())?, 12);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     #[must_use]
     pub fn priority(&self) -> u8 {
         self.request.header.priority
     }
 
     /// Until when the caller waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options};
+    /// use std::time::Duration;
+    ///
+    /// let _serving = Gate::serve_with("limited", &Options::new(), |(): (), context| {
+    ///     Ok(context.deadline().is_some())
+    /// })?;
+    /// let limited = Gate::<(), bool>::connect("limited")?;
+    /// assert!(!limited.call(&())?);
+    /// assert!(limited.call_within(&(), Duration::from_secs(60))?);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         (self.request.header.deadline != 0).then(|| from_monotonic(self.request.header.deadline))
@@ -48,6 +142,28 @@ impl Context<'_> {
 
     /// Whether the caller has ended or abandoned the request. A handler of a pool is cancelled
     /// then, too. A loop is not cancelled; this reports on the request that it received last.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    /// use kumihimo::thread;
+    ///
+    /// let mut server = Gate::<(), ()>::listen("slow")?;
+    /// let client = thread::spawn(|| Gate::<(), ()>::connect("slow")?.call(&()));
+    /// let item = server.receive()?;
+    /// client.cancel();
+    /// // A loop would look at this between two parts of its work.
+    /// while !item.context().is_cancelled() {
+    ///     thread::yield_now();
+    /// }
+    /// assert!(client.join().is_err(), "it was cancelled");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         let Request { link, cell, .. } = self.request;
@@ -62,6 +178,25 @@ impl Context<'_> {
     /// # Errors
     /// `Malformed`: a region is unsealed, or has another size than its caller states. `Gone`: the
     /// caller has ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options, Region};
+    ///
+    /// let _serving = Gate::serve_with("sum", &Options::new(), |(): (), context| {
+    ///     Ok(context.regions()?.iter().map(|region| region.len()).sum::<usize>())
+    /// })?;
+    ///
+    /// let regions = [Region::copy_of(b"four")?, Region::copy_of(b"seven")?];
+    /// let (sum, _) = Gate::<(), usize>::connect("sum")?.call_with(&(), &regions)?;
+    /// assert_eq!(sum, 9);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn regions(&self) -> Result<Vec<Region>, Error> {
         let skipped = usize::from(self.request.header.flags & IN_REGION != 0);
         let numbers =

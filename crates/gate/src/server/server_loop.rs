@@ -17,6 +17,41 @@ use crate::wire::codec::{Codec, Typed};
 use crate::wire::type_hash;
 
 /// A server that is a loop of one microprocess: see [`Gate::listen`](crate::Gate::listen).
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::gate::{ErrorKind, Gate, Server};
+/// use kumihimo::thread;
+///
+/// // One microprocess has the state, without a lock.
+/// let server = thread::spawn(|| {
+///     let mut server: Server<u64, u64> = Gate::listen("total")?;
+///     let mut total = 0;
+///     let mut item = server.receive()?;
+///     loop {
+///         total += item.request;
+///         if total > 10 {
+///             return server.reply(item, &total);
+///         }
+///         item = server.reply_and_receive(item, &total)?;
+///     }
+/// });
+///
+/// let total = loop {
+///     match Gate::<u64, u64>::connect("total") {
+///         Err(error) if error.kind() == ErrorKind::NotFound => thread::yield_now(),
+///         connected => break connected?,
+///     }
+/// };
+/// assert_eq!((total.call(&4)?, total.call(&7)?), (4, 11));
+/// server.join().unwrap()?;
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), kumihimo::gate::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Server<Q, R> {
     serving: Serving,
@@ -27,6 +62,26 @@ pub struct Server<Q, R> {
 
 /// A request that a [`Server`] has received and not yet answered. Dropping it fails the caller with
 /// `Cancelled`.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::gate::{ErrorKind, Gate};
+/// use kumihimo::thread;
+///
+/// let mut server = Gate::<u32, u32>::listen("picky")?;
+/// let client = thread::spawn(|| Gate::<u32, u32>::connect("picky")?.call(&7));
+/// let item = server.receive()?;
+/// assert_eq!(item.request, 7);
+/// // Without a reply, the caller gets an error.
+/// drop(item);
+/// assert_eq!(client.join().unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), kumihimo::gate::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Item<Q> {
     /// What is asked.
@@ -50,6 +105,25 @@ impl<Q> Item<Q> {
     ///
     /// # Panics
     /// Never: an item that is there has not been answered.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    /// use kumihimo::thread;
+    ///
+    /// let mut server = Gate::<(), u8>::listen("level")?;
+    /// let client = thread::spawn(|| Gate::<(), u8>::connect("level")?.call(&()));
+    /// let item = server.receive()?;
+    /// let level = item.context().priority();
+    /// server.reply(item, &level)?;
+    /// assert_eq!(client.join().unwrap()?, level);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     #[must_use]
     pub fn context(&self) -> Context<'_> {
         let received = self.received.as_ref().expect("not answered yet");
@@ -79,6 +153,20 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
     }
 
     /// The gate's name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    ///
+    /// let server = Gate::<u32, u32>::listen("square")?;
+    /// assert_eq!(server.name(), "square");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         self.serving.name()
@@ -90,6 +178,25 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
     /// # Errors
     /// `Gone`: the gate was closed. A request that is not of type `Q` is refused here and not
     /// returned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    /// use kumihimo::thread;
+    ///
+    /// let mut server = Gate::<u32, u32>::listen("square")?;
+    /// let client = thread::spawn(|| Gate::<u32, u32>::connect("square")?.call(&6));
+    /// let item = server.receive()?;
+    /// assert_eq!(item.request, 6);
+    /// server.reply(item, &36)?;
+    /// assert_eq!(client.join().unwrap()?, 36);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn receive(&mut self) -> Result<Item<Q>, Error> {
         let service = &self.serving.service;
         let current = park::current().id();
@@ -126,11 +233,31 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
         }
     }
 
-    /// Answers a request. Does not block, but for a reply too large for the lane.
+    /// Answers a request. Blocks the microprocess only while a reply too large for the lane is
+    /// passed as a region.
     ///
     /// # Errors
     /// `Gone`: the caller has ended. `Invalid`, `TooLarge`: the reply cannot be sent; the caller is
     /// told.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    /// use kumihimo::thread;
+    ///
+    /// let mut server = Gate::<u32, String>::listen("text")?;
+    /// let client = thread::spawn(|| Gate::<u32, String>::connect("text")?.call(&6));
+    /// let item = server.receive()?;
+    /// let text = item.request.to_string();
+    /// server.reply(item, &text)?;
+    /// assert_eq!(client.join().unwrap()?, "6");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn reply(&mut self, mut item: Item<Q>, reply: &R) -> Result<(), Error> {
         let Some(ReceivedRequest { request, before }) = item.received.take() else { return Ok(()) };
         call_chain::leave(before);
@@ -142,10 +269,34 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
     }
 
     /// Answers a request and waits for the next one, in one call (P0, section 4): the core of this
-    /// server goes over to the caller that waits for the reply.
+    /// server goes over to the caller that waits for the reply. Blocks the microprocess until there
+    /// is a request; a cancellation point.
     ///
     /// # Errors
     /// As [`receive`](Server::receive). That the caller of the first has ended is no error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    /// use kumihimo::thread;
+    ///
+    /// let mut server = Gate::<u32, u32>::listen("next")?;
+    /// let client = thread::spawn(|| {
+    ///     let next = Gate::<u32, u32>::connect("next")?;
+    ///     next.call(&next.call(&1)?)
+    /// });
+    /// let first = server.receive()?;
+    /// let second = server.reply_and_receive(first, &2)?;
+    /// assert_eq!(second.request, 2);
+    /// server.reply(second, &3)?;
+    /// assert_eq!(client.join().unwrap()?, 3);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn reply_and_receive(&mut self, item: Item<Q>, reply: &R) -> Result<Item<Q>, Error> {
         let _ = self.reply(item, reply);
         self.receive()

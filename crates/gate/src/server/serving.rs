@@ -19,6 +19,23 @@ use crate::wire::peer::Peer;
 use crate::wire::type_hash;
 
 /// A gate that is served. Dropping it closes the gate: its name is removed, and callers get `Gone`.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::gate::{ErrorKind, Gate};
+///
+/// let serving = Gate::serve("square", |n: u32| n * n)?;
+/// assert!(Gate::<u32, u32>::connect("square").is_ok());
+/// drop(serving);
+/// let error = Gate::<u32, u32>::connect("square").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::NotFound);
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), kumihimo::gate::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Serving {
     pub(super) service: Arc<Service>,
@@ -27,18 +44,62 @@ pub struct Serving {
 
 impl Serving {
     /// The gate's name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    ///
+    /// let serving = Gate::serve("square", |n: u32| n * n)?;
+    /// assert_eq!(serving.name(), "square");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.service.name
     }
 
     /// Requests handled so far.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    ///
+    /// let serving = Gate::serve("square", |n: u32| n * n)?;
+    /// let square = Gate::<u32, u32>::connect("square")?;
+    /// (1..=3).try_for_each(|n| square.call(&n).map(drop))?;
+    /// assert_eq!(serving.handled(), 3);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     #[must_use]
     pub fn handled(&self) -> u64 {
         self.service.handled.load(Ordering::Relaxed)
     }
 
     /// Serves until the process ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::Gate;
+    ///
+    /// Gate::serve("square", |n: u32| n * n)?.forever();
+    /// assert_eq!(Gate::<u32, u32>::connect("square")?.call(&4)?, 16);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn forever(self) {
         std::mem::forget(self);
     }
@@ -46,6 +107,27 @@ impl Serving {
     /// Serves until the gate is ended from outside by its id (`kumi cancel`,
     /// [`Neighbour::act`](kumihimo_machine::Neighbour::act)), and returns that as `Gone`. Blocks
     /// the microprocess; a cancellation point.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{ErrorKind, Gate};
+    /// use kumihimo::resource::{Command, Name, table};
+    /// use kumihimo::thread;
+    ///
+    /// let serving = Gate::serve("square", |n: u32| n * n)?;
+    /// let waits = thread::spawn(|| serving.wait());
+    ///
+    /// // As `kumi cancel` does from another process.
+    /// let id = table().names().find(&Name::parse("/gate/square")?)?;
+    /// table().control(id, &Command::Cancel)?;
+    /// assert_eq!(waits.join().unwrap().kind(), ErrorKind::Gone);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn wait(self) -> Error {
         while !self.service.notify_when_closed(&park::current()) {

@@ -12,6 +12,25 @@ use crate::wire::codec::{Codec, Typed};
 use crate::wire::message::Status;
 
 /// The sink of a stream: a handler sends its items here.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::gate::{Gate, Options, Sink};
+///
+/// fn count(up_to: u32, sink: &Sink<'_, u32>) -> Result<(), kumihimo::gate::Error> {
+///     (1..=up_to).try_for_each(|n| sink.send(&n))
+/// }
+///
+/// let _serving = Gate::serve_stream("count", &Options::new(), count)?;
+/// let count = Gate::<u32, u32>::connect("count")?;
+/// assert_eq!(count.stream(&3)?.collect::<Result<Vec<_>, _>>()?, [1, 2, 3]);
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), kumihimo::gate::Error>(())
+/// ```
 pub struct Sink<'a, R> {
     job: &'a Job<'a>,
     _item: PhantomData<fn(R)>,
@@ -33,6 +52,32 @@ impl<'a, R: Serialize + DeserializeOwned> Sink<'a, R> {
     /// # Errors
     /// `Cancelled`: the caller wants no more, or has ended. `Invalid`, `TooLarge`: it cannot be
     /// sent.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{ErrorKind, Gate, Options};
+    /// use std::sync::mpsc;
+    ///
+    /// let (sender, ends) = mpsc::channel();
+    /// let _serving = Gate::serve_stream("tick", &Options::new(), move |(): (), sink| loop {
+    ///     if let Err(error) = sink.send(&1_u32) {
+    ///         sender.send(error.kind()).unwrap();
+    ///         return Err(error);
+    ///     }
+    /// })?;
+    ///
+    /// let tick = Gate::<(), u32>::connect("tick")?;
+    /// let mut ticks = tick.stream(&())?;
+    /// assert_eq!(ticks.next().unwrap()?, 1);
+    /// drop(ticks);
+    /// assert_eq!(ends.recv().unwrap(), ErrorKind::Cancelled);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
     pub fn send(&self, item: &R) -> Result<(), Error> {
         let request = self.job.request;
         let mut bytes = Vec::with_capacity(64);

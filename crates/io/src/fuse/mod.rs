@@ -25,6 +25,15 @@ const FUSE_DEV_IOC_CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
 ///
 /// # Errors
 /// `Unsupported`, with the reason: an architecture on which microprocesses are kernel threads.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fuse;
+///
+/// let has_microprocesses = cfg!(all(target_arch = "x86_64", target_env = "gnu"));
+/// assert_eq!(fuse::supported().is_ok(), has_microprocesses);
+/// ```
 pub fn supported() -> io::Result<()> {
     kumihimo_runtime::supports("FUSE")
 }
@@ -33,6 +42,27 @@ pub fn supported() -> io::Result<()> {
 /// answered through the same one.
 ///
 /// O_NONBLOCK is set on it; every channel is an open file of its own, so no other one is affected.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fuse::Device;
+/// use kumihimo::net::UnixDatagram;
+/// use std::io::IoSlice;
+///
+/// // A socket takes the kernel's place here.
+/// let (kernel, channel) = UnixDatagram::pair()?;
+/// let device = Device::adopt(channel.into())?;
+///
+/// kernel.send(b"request")?;
+/// let mut buffer = vec![0; 8 << 10];
+/// let length = device.receive(&mut buffer)?;
+/// assert_eq!(&buffer[..length], b"request");
+///
+/// device.send(&[IoSlice::new(b"reply")])?;
+/// assert_eq!(kernel.recv(&mut buffer)?, 5);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Device {
     descriptor: Descriptor<OwnedFd>,
@@ -44,6 +74,20 @@ impl Device {
     /// # Errors
     /// As open(2): `NotFound` and `ENODEV` where the kernel has no FUSE, `PermissionDenied`.
     /// As [`supported`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kumihimo::fuse::Device;
+    /// use std::os::fd::{AsFd, AsRawFd};
+    ///
+    /// let device = Device::open()?;
+    /// // The options of mount(2) for a file system of type `fuse`.
+    /// let fd = device.as_fd().as_raw_fd();
+    /// let options = format!("fd={fd},rootmode=40000,user_id=0,group_id=0");
+    /// assert!(options.starts_with("fd="));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn open() -> io::Result<Device> {
         supported()?;
         Device::adopt(rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
@@ -53,6 +97,21 @@ impl Device {
     ///
     /// # Errors
     /// As fcntl(2). As [`supported`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::fuse::Device;
+    /// use kumihimo::net::UnixDatagram;
+    /// use std::os::fd::OwnedFd;
+    ///
+    /// // fusermount3(1) would send the descriptor. A socket takes its place here.
+    /// let (kernel, channel) = UnixDatagram::pair()?;
+    /// let device = Device::adopt(OwnedFd::from(channel))?;
+    /// kernel.send(b"request")?;
+    /// assert_eq!(device.receive(&mut [0; 100])?, 7);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn adopt(fd: OwnedFd) -> io::Result<Device> {
         supported()?;
         rustix::fs::fcntl_setfl(&fd, rustix::fs::fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
@@ -64,6 +123,28 @@ impl Device {
     ///
     /// # Errors
     /// As open(2); `InvalidInput` before the mount.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kumihimo::fuse::Device;
+    /// use kumihimo::thread;
+    ///
+    /// let first = Device::open()?;
+    /// // ... mount(2) with the descriptor of `first` ...
+    /// let second = first.another()?;
+    /// thread::scope(|s| {
+    ///     for device in [&first, &second] {
+    ///         s.spawn(move || {
+    ///             let mut request = vec![0; 1 << 20];
+    ///             while let Ok(length) = device.receive(&mut request) {
+    ///                 assert!(length >= 40, "a request has a header");
+    ///             }
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn another(&self) -> io::Result<Device> {
         let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let of = self.as_fd().as_raw_fd().cast_unsigned();
@@ -82,6 +163,22 @@ impl Device {
     /// - `EINVAL`: `into` is too small. It must have room for the largest write, and 8 KiB at
     ///   least.
     /// - `ENOENT`: the request was interrupted just now; call again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::fuse::Device;
+    /// use kumihimo::net::UnixDatagram;
+    /// use kumihimo::thread;
+    ///
+    /// // A socket takes the kernel's place here.
+    /// let (kernel, channel) = UnixDatagram::pair()?;
+    /// let device = Device::adopt(channel.into())?;
+    /// let server = thread::spawn(move || device.receive(&mut [0; 8 << 10]));
+    /// kernel.send(b"request")?;
+    /// assert_eq!(server.join().unwrap()?, 7);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
         self.descriptor.attempt(Interest::Read, || Ok(rustix::io::read(self.as_fd(), &mut *into)?))
     }
@@ -90,6 +187,21 @@ impl Device {
     ///
     /// # Errors
     /// As `receive`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::fuse::Device;
+    /// use kumihimo::net::UnixDatagram;
+    ///
+    /// // A socket takes the kernel's place here.
+    /// let (kernel, channel) = UnixDatagram::pair()?;
+    /// let device = Device::adopt(channel.into())?;
+    /// assert_eq!(device.try_receive(&mut [0; 100])?, None);
+    /// kernel.send(b"request")?;
+    /// assert_eq!(device.try_receive(&mut [0; 100])?, Some(7));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_receive(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match rustix::io::read(self.as_fd(), &mut *into) {
@@ -107,6 +219,24 @@ impl Device {
     /// - `ENOENT`: the request was aborted, and no caller waits for the reply.
     /// - `EINVAL`: the message is malformed.
     /// - `ENODEV`: the file system was unmounted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::fuse::Device;
+    /// use kumihimo::net::UnixDatagram;
+    /// use std::io::IoSlice;
+    ///
+    /// // A socket takes the kernel's place here.
+    /// let (kernel, channel) = UnixDatagram::pair()?;
+    /// let device = Device::adopt(channel.into())?;
+    /// // A header and the data, in one message.
+    /// device.send(&[IoSlice::new(b"header, "), IoSlice::new(b"data")])?;
+    /// let mut message = [0; 12];
+    /// kernel.recv(&mut message)?;
+    /// assert_eq!(&message, b"header, data");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let whole: usize = parts.iter().map(|part| part.len()).sum();
         loop {

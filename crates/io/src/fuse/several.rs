@@ -14,6 +14,29 @@ use crate::descriptor::Descriptor;
 
 /// The channels of several mounts, from which one receiver takes requests in turn, so that none is
 /// starved by another.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fuse::{Device, Several};
+/// use kumihimo::net::UnixDatagram;
+/// use std::sync::Arc;
+///
+/// // Sockets take the kernel's place here.
+/// let (first_kernel, first) = UnixDatagram::pair()?;
+/// let (second_kernel, second) = UnixDatagram::pair()?;
+/// let several = Several::new(vec![
+///     Arc::new(Device::adopt(first.into())?),
+///     Arc::new(Device::adopt(second.into())?),
+/// ])?;
+///
+/// let mut request = [0; 100];
+/// second_kernel.send(b"to the second")?;
+/// assert_eq!(several.receive(&mut request)?, (1, 13));
+/// first_kernel.send(b"to the first")?;
+/// assert_eq!(several.receive(&mut request)?, (0, 12));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Several {
     /// An epoll instance, which is readable while one of the channels is (epoll(7)).
@@ -34,6 +57,21 @@ impl Several {
     ///
     /// # Errors
     /// As epoll_create1(2) and epoll_ctl(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::fuse::{Device, Several};
+    /// use kumihimo::net::UnixDatagram;
+    /// use std::sync::Arc;
+    ///
+    /// // A socket takes the kernel's place here.
+    /// let (kernel, channel) = UnixDatagram::pair()?;
+    /// let several = Several::new(vec![Arc::new(Device::adopt(channel.into())?)])?;
+    /// kernel.send(b"request")?;
+    /// assert_eq!(several.receive(&mut [0; 100])?, (0, 7));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new(devices: Vec<Arc<Device>>) -> io::Result<Several> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (number, device) in (0..).zip(&devices) {
@@ -51,6 +89,31 @@ impl Several {
     ///
     /// # Errors
     /// `ENODEV`: all were unmounted. Otherwise as [`Device::receive`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::fuse::{Device, Several};
+    /// use kumihimo::net::UnixDatagram;
+    /// use std::sync::Arc;
+    ///
+    /// // Sockets take the kernel's place here.
+    /// let (kernels, devices): (Vec<_>, Vec<_>) = (0..3)
+    ///     .map(|_| {
+    ///         let (kernel, channel) = UnixDatagram::pair().unwrap();
+    ///         (kernel, Arc::new(Device::adopt(channel.into()).unwrap()))
+    ///     })
+    ///     .unzip();
+    /// let several = Several::new(devices)?;
+    /// for kernel in &kernels {
+    ///     kernel.send(b"request")?;
+    /// }
+    /// // One request of each, in turn.
+    /// for number in 0..3 {
+    ///     assert_eq!(several.receive(&mut [0; 100])?, (number, 7));
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn receive(&self, into: &mut [u8]) -> io::Result<(usize, usize)> {
         self.epoll.attempt(Interest::Read, || self.look(into))
     }

@@ -59,6 +59,16 @@ pub const REMEDY: &str =
 
 /// Whether this kernel allows FUSE over io_uring: the module parameter `enable_uring` of fuse,
 /// which root may set.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fuse::uring;
+/// use std::fs;
+///
+/// let parameter = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+/// assert_eq!(uring::is_enabled(), parameter.is_ok_and(|text| text == "Y\n"));
+/// ```
 #[must_use]
 pub fn is_enabled() -> bool {
     std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring")
@@ -67,6 +77,16 @@ pub fn is_enabled() -> bool {
 
 /// Number of queues: one for each core that the machine may ever have. Every queue needs an entry
 /// before the kernel sends the first request.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fuse::uring;
+/// use std::thread;
+///
+/// assert!(usize::from(uring::queues()) >= thread::available_parallelism()?.get());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use]
 pub fn queues() -> u16 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
@@ -75,6 +95,28 @@ pub fn queues() -> u16 {
 }
 
 /// An entry in the queue of one core.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kumihimo::fuse::Device;
+/// use kumihimo::fuse::uring::Entry;
+/// use std::sync::Arc;
+///
+/// let device = Arc::new(Device::open()?);
+/// // ... mount(2), and a reply to FUSE_INIT with the flag FUSE_OVER_IO_URING ...
+/// let mut entry = Entry::new(device, 0, 1 << 20)?;
+/// loop {
+///     let request = entry.receive()?;
+///     // A `fuse_out_header`: length, error, and the ID of the request.
+///     let mut reply = Vec::new();
+///     reply.extend(16_u32.to_ne_bytes());
+///     reply.extend((-38_i32).to_ne_bytes()); // ENOSYS
+///     reply.extend(&request.header[8..16]);
+///     entry.answer(&reply)?;
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Entry {
     ring: IoUring<squeue::Entry128>,
     device: Arc<Device>,
@@ -95,6 +137,22 @@ impl std::fmt::Debug for Entry {
 }
 
 /// A request: its header, its first argument, and the other arguments.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fuse::uring::Request;
+///
+/// /// The operation of a request, from its `fuse_in_header`.
+/// fn operation(request: &Request<'_>) -> u32 {
+///     u32::from_ne_bytes(request.header[4..8].try_into().unwrap())
+/// }
+///
+/// # let mut header = [0; 40];
+/// # header[4] = 1;
+/// let request = Request { header: &header, first: &[], rest: b"file.txt\0" };
+/// assert_eq!(operation(&request), 1, "FUSE_LOOKUP");
+/// ```
 #[derive(Debug)]
 pub struct Request<'a> {
     /// `fuse_in_header`.
@@ -111,6 +169,22 @@ impl Entry {
     ///
     /// # Errors
     /// As io_uring_setup(2).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kumihimo::fuse::Device;
+    /// use kumihimo::fuse::uring::{self, Entry};
+    /// use std::sync::Arc;
+    ///
+    /// // Every queue needs an entry before the kernel sends the first request.
+    /// let device = Arc::new(Device::open()?);
+    /// let entries = (0..uring::queues())
+    ///     .map(|queue| Entry::new(device.clone(), queue, 1 << 20))
+    ///     .collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(entries.len(), usize::from(uring::queues()));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new(device: Arc<Device>, queue: u16, payload: usize) -> io::Result<Entry> {
         let ring = IoUring::<squeue::Entry128>::builder().build(2)?;
         let headers = Headers {
@@ -173,6 +247,20 @@ impl Entry {
     /// - `ENOTCONN`, `ECONNABORTED`: the file system was unmounted.
     /// - `EOPNOTSUPP`: io_uring was not negotiated for the mount.
     /// - `EINVAL`: there is no such queue, or the payload is too small.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kumihimo::fuse::Device;
+    /// use kumihimo::fuse::uring::{Entry, Request};
+    /// use std::sync::Arc;
+    ///
+    /// let mut entry = Entry::new(Arc::new(Device::open()?), 0, 1 << 20)?;
+    /// let Request { header, .. } = entry.receive()?;
+    /// let operation = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
+    /// assert_ne!(operation, 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn receive(&mut self) -> io::Result<Request<'_>> {
         let result = loop {
             if let Some(completion) = self.ring.completion().next() {
@@ -217,6 +305,22 @@ impl Entry {
     ///
     /// # Errors
     /// The answer is longer than the payload.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kumihimo::fuse::Device;
+    /// use kumihimo::fuse::uring::Entry;
+    /// use std::sync::Arc;
+    ///
+    /// let mut entry = Entry::new(Arc::new(Device::open()?), 0, 1 << 20)?;
+    /// let id: [u8; 8] = entry.receive()?.header[8..16].try_into().unwrap();
+    /// // A `fuse_out_header` without an error, and no data.
+    /// let reply = [&16_u32.to_ne_bytes()[..], &0_i32.to_ne_bytes(), &id].concat();
+    /// entry.answer(&reply)?;
+    /// assert!(entry.receive().is_ok(), "sends the answer, and waits for the next request");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn answer(&mut self, message: &[u8]) -> io::Result<()> {
         let (header, rest) =
             message.split_at_checked(OUT_HEADER).ok_or(io::ErrorKind::InvalidInput)?;

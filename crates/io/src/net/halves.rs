@@ -5,20 +5,83 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::sync::Arc;
 
 /// The borrowed reading half of a stream: see [`TcpStream::split`](super::TcpStream::split).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::UnixStream;
+/// use std::io::{Read, Write};
+///
+/// let (stream, mut peer) = UnixStream::pair()?;
+/// let (mut reader, _writer) = stream.split();
+/// peer.write_all(b"data")?;
+/// let mut data = [0; 4];
+/// reader.read_exact(&mut data)?;
+/// assert_eq!(&data, b"data");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ReadHalf<'a, S>(&'a S);
 
 /// The borrowed writing half of a stream. Dropping it has no effect on the connection: the stream
 /// still exists, and offers [`shutdown`](super::TcpStream::shutdown).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{Shutdown, UnixStream};
+/// use std::io::{Read, Write};
+///
+/// let (stream, mut peer) = UnixStream::pair()?;
+/// let (_reader, mut writer) = stream.split();
+/// writer.write_all(b"data")?;
+/// stream.shutdown(Shutdown::Write)?;
+/// let mut data = String::new();
+/// peer.read_to_string(&mut data)?;
+/// assert_eq!(data, "data");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct WriteHalf<'a, S>(&'a S);
 
 /// The reading half of a stream: see [`TcpStream::into_split`](super::TcpStream::into_split).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::UnixStream;
+/// use kumihimo::thread;
+/// use std::io::{BufRead, BufReader, Write};
+///
+/// let (stream, mut peer) = UnixStream::pair()?;
+/// let (reader, _writer) = stream.into_split();
+/// let lines = thread::spawn(move || BufReader::new(reader).lines().count());
+/// peer.write_all(b"one\ntwo\n")?;
+/// drop(peer);
+/// assert_eq!(lines.join().unwrap(), 2);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct OwnedReadHalf<S>(Arc<S>);
 
 /// The writing half of a stream. **Dropping it shuts down writing** (`Shutdown::Write`): the peer
 /// reads to the end of the data, while the reading half remains usable.
 /// [`keep_open`](OwnedWriteHalf::keep_open) drops it without a shutdown.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::UnixStream;
+/// use std::io::{Read, Write};
+///
+/// let (stream, mut peer) = UnixStream::pair()?;
+/// let (_reader, mut writer) = stream.into_split();
+/// writer.write_all(b"all of it")?;
+/// drop(writer);
+/// let mut text = String::new();
+/// peer.read_to_string(&mut text)?;
+/// assert_eq!(text, "all of it");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct OwnedWriteHalf<S> {
     stream: Arc<S>,
     /// Function that shuts down writing; `None` after `keep_open` or `reunite`.
@@ -26,6 +89,23 @@ pub struct OwnedWriteHalf<S> {
 }
 
 /// The error of reuniting halves of different streams; contains both.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{ReuniteError, UnixStream};
+///
+/// let (one, other) = UnixStream::pair()?;
+/// let (read_one, write_one) = one.into_split();
+/// let (read_other, write_other) = other.into_split();
+///
+/// let error = read_one.reunite(write_other).unwrap_err();
+/// assert_eq!(error.to_string(), "these halves are not of one stream");
+/// let ReuniteError(read_one, write_other) = error;
+/// assert!(read_one.reunite(write_one).is_ok());
+/// assert!(read_other.reunite(write_other).is_ok());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct ReuniteError<S>(pub OwnedReadHalf<S>, pub OwnedWriteHalf<S>);
 
 /// Borrows `stream` as its two halves.
@@ -47,6 +127,22 @@ impl<S> OwnedReadHalf<S> {
     ///
     /// # Errors
     /// Both halves, if they belong to different streams.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixStream;
+    /// use std::io::{Read, Write};
+    ///
+    /// let (stream, mut peer) = UnixStream::pair()?;
+    /// let (reader, writer) = stream.into_split();
+    /// let mut stream = reader.reunite(writer).expect("halves of one stream");
+    /// stream.write_all(b"whole")?;
+    /// let mut word = [0; 5];
+    /// peer.read_exact(&mut word)?;
+    /// assert_eq!(&word, b"whole");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reunite(self, mut write: OwnedWriteHalf<S>) -> Result<S, ReuniteError<S>> {
         if !Arc::ptr_eq(&self.0, &write.stream) {
             return Err(ReuniteError(self, write));
@@ -60,6 +156,21 @@ impl<S> OwnedReadHalf<S> {
 impl<S> OwnedWriteHalf<S> {
     /// Drops the half without shutting down writing. The direction ends when the reading half is
     /// dropped too, which closes the stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixStream;
+    /// use std::io::{ErrorKind, Read};
+    ///
+    /// let (stream, mut peer) = UnixStream::pair()?;
+    /// let (_reader, writer) = stream.into_split();
+    /// writer.keep_open();
+    /// // The direction has not ended: a read would wait.
+    /// peer.set_nonblocking(true)?;
+    /// assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn keep_open(mut self) {
         self.end = None;
     }

@@ -31,6 +31,21 @@ const FIRST: RawFd = 3;
 const NAMELESS: &str = "unknown";
 
 /// Sockets that this process has inherited and not yet taken.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{UdpSocket, inherited};
+///
+/// let mut sockets = inherited::take()?;
+/// // A service manager passes the socket; without one the program binds it.
+/// let socket: UdpSocket = match sockets.named("dns")? {
+///     Some(socket) => socket,
+///     None => UdpSocket::bind("127.0.0.1:0")?,
+/// };
+/// assert!(socket.local_addr()?.ip().is_loopback());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Inherited(Vec<Option<(String, OwnedFd)>>);
 
@@ -41,6 +56,20 @@ pub struct Inherited(Vec<Option<(String, OwnedFd)>>);
 /// # Errors
 /// `InvalidInput`, naming the variable or descriptor, if the variables contradict each other or a
 /// descriptor is not open.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{TcpListener, inherited};
+///
+/// let mut sockets = inherited::take()?;
+/// let listener = match sockets.named::<TcpListener>("http")? {
+///     Some(listener) => listener,
+///     None => TcpListener::bind("127.0.0.1:0")?,
+/// };
+/// assert_ne!(listener.local_addr()?.port(), 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn take() -> io::Result<Inherited> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let text = |name| std::env::var(name).ok();
@@ -84,6 +113,16 @@ pub fn take() -> io::Result<Inherited> {
 
 impl Inherited {
     /// Names of the sockets that were not yet taken, in the order of their descriptors.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::inherited;
+    ///
+    /// let sockets = inherited::take()?;
+    /// assert_eq!(sockets.names().count(), 0, "none were handed over to this program");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flatten().map(|(name, _)| name.as_str())
     }
@@ -93,6 +132,17 @@ impl Inherited {
     ///
     /// # Errors
     /// `InvalidInput`, naming its actual type, if it is not a `T`. It can still be taken.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{UnixListener, inherited};
+    ///
+    /// let mut sockets = inherited::take()?;
+    /// let control: Option<UnixListener> = sockets.named("control")?;
+    /// assert!(control.is_none(), "none were handed over to this program");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn named<T: Inheritable>(&mut self, name: &str) -> io::Result<Option<T>> {
         let at = self.0.iter().position(|one| one.as_ref().is_some_and(|(n, _)| n == name));
         at.map_or(Ok(None), |at| self.at(at))
@@ -102,6 +152,17 @@ impl Inherited {
     ///
     /// # Errors
     /// The same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{TcpListener, inherited};
+    ///
+    /// let mut sockets = inherited::take()?;
+    /// let first: Option<TcpListener> = sockets.at(0)?;
+    /// assert!(first.is_none(), "none were handed over to this program");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn at<T: Inheritable>(&mut self, index: usize) -> io::Result<Option<T>> {
         let Some(Some((name, fd))) = self.0.get(index) else { return Ok(None) };
         let found = Found::of(fd.as_fd())
@@ -163,6 +224,24 @@ impl fmt::Display for Found {
 }
 
 /// A socket type that can be handed over.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::inherited::{self, Inheritable};
+/// use kumihimo::net::{TcpListener, UdpSocket};
+/// use std::io;
+///
+/// /// The socket of that name, or one that `bind` makes.
+/// fn socket<T: Inheritable>(name: &str, bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
+///     inherited::take()?.named(name)?.map_or_else(bind, Ok)
+/// }
+///
+/// let web = socket("web", || TcpListener::bind("127.0.0.1:0"))?;
+/// let dns = socket("dns", || UdpSocket::bind("127.0.0.1:0"))?;
+/// assert!(web.local_addr()?.port() != 0 && dns.local_addr()?.port() != 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait Inheritable: From<OwnedFd> + sealed::Sealed {
     #[doc(hidden)]
     const WHAT: &'static str;
@@ -217,6 +296,24 @@ inheritable! {
 /// # Errors
 /// `InvalidInput` for a name with a `:` or a control character, and for a NUL byte; no descriptors
 /// left: it needs two for each socket, until `command` is dropped.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{TcpListener, inherited};
+/// use std::os::fd::AsFd;
+/// use std::process::Command;
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let mut successor = Command::new("sh");
+/// successor.args(["-c", "echo $LISTEN_FDS $LISTEN_FDNAMES; test -S /dev/fd/3"]);
+/// inherited::hand_over(&mut successor, &[("http", listener.as_fd())])?;
+///
+/// let output = successor.output()?;
+/// assert_eq!(output.stdout, b"1 http\n");
+/// assert!(output.status.success(), "descriptor 3 is the socket");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn hand_over(command: &mut Command, sockets: &[(&str, BorrowedFd<'_>)]) -> io::Result<()> {
     let mut names = String::new();
     let mut sources = Vec::new();

@@ -14,6 +14,25 @@ use super::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixS
 use crate::limit::Limit;
 
 /// Keepalive probes: when the kernel probes a silent peer, and when it gives up (tcp(7)).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{Keepalive, TcpListener, TcpStream};
+/// use std::time::Duration;
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let stream = TcpStream::connect(listener.local_addr()?)?;
+/// // A peer that is silent for a minute has another 30 seconds to answer a probe.
+/// let keepalive = Keepalive {
+///     idle: Duration::from_secs(60),
+///     interval: Duration::from_secs(10),
+///     count: 3,
+/// };
+/// stream.set_keepalive(Some(keepalive))?;
+/// assert_eq!(stream.keepalive()?, Some(keepalive));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// Idle time before the first probe, in whole seconds.
@@ -25,6 +44,17 @@ pub struct Keepalive {
 }
 
 /// The peer of a UNIX stream, as it was when that connected (unix(7), `SO_PEERCRED`).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{UCred, UnixStream};
+///
+/// let (stream, _peer) = UnixStream::pair()?;
+/// let UCred { pid, .. } = stream.peer_cred()?;
+/// assert_eq!(pid, Some(std::process::id() as i32), "this process made the pair");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UCred {
     /// User.
@@ -41,6 +71,18 @@ impl TcpStream {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// stream.set_recv_buffer_size(16 << 10)?;
+    /// assert_eq!(stream.recv_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_recv_buffer_size(bytes)
     }
@@ -49,6 +91,18 @@ impl TcpStream {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// stream.set_recv_buffer_size(32 << 10)?;
+    /// assert_eq!(stream.recv_buffer_size()?, 64 << 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).recv_buffer_size()
     }
@@ -58,6 +112,18 @@ impl TcpStream {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// stream.set_send_buffer_size(16 << 10)?;
+    /// assert_eq!(stream.send_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_send_buffer_size(bytes)
     }
@@ -66,6 +132,18 @@ impl TcpStream {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// stream.set_send_buffer_size(32 << 10)?;
+    /// assert_eq!(stream.send_buffer_size()?, 64 << 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).send_buffer_size()
     }
@@ -78,6 +156,23 @@ impl TcpStream {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{TcpListener, TcpStream};
+    /// use std::io::{ErrorKind, Read};
+    /// use std::time::Duration;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// let (mut peer, _) = listener.accept()?;
+    ///
+    /// stream.set_linger(Some(Duration::ZERO))?;
+    /// drop(stream);
+    /// assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         SockRef::from(self).set_linger(linger)
     }
@@ -86,6 +181,21 @@ impl TcpStream {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// assert_eq!(stream.linger()?, None);
+    /// stream.set_linger(Some(Duration::from_secs(3)))?;
+    /// assert_eq!(stream.linger()?, Some(Duration::from_secs(3)));
+    /// # stream.set_linger(None)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         SockRef::from(self).linger()
     }
@@ -94,6 +204,20 @@ impl TcpStream {
     ///
     /// # Errors
     /// As setsockopt(2): `InvalidInput` for times of zero, or beyond 32,767 seconds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{Keepalive, TcpListener, TcpStream};
+    /// use std::time::Duration;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// let second = Duration::from_secs(1);
+    /// stream.set_keepalive(Some(Keepalive { idle: 60 * second, interval: second, count: 5 }))?;
+    /// assert_eq!(stream.keepalive()?.map(|keepalive| keepalive.idle), Some(60 * second));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_keepalive(&self, keepalive: Option<Keepalive>) -> io::Result<()> {
         let socket = SockRef::from(self);
         let Some(Keepalive { idle, interval, count }) = keepalive else {
@@ -108,6 +232,17 @@ impl TcpStream {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// assert_eq!(stream.keepalive()?, None, "off by default");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn keepalive(&self) -> io::Result<Option<Keepalive>> {
         let socket = SockRef::from(self);
         if !socket.keepalive()? {
@@ -127,6 +262,17 @@ impl UnixStream {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixStream;
+    ///
+    /// let (stream, _peer) = UnixStream::pair()?;
+    /// stream.set_recv_buffer_size(16 << 10)?;
+    /// assert_eq!(stream.recv_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_recv_buffer_size(bytes)
     }
@@ -135,6 +281,17 @@ impl UnixStream {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixStream;
+    ///
+    /// let (stream, _peer) = UnixStream::pair()?;
+    /// stream.set_recv_buffer_size(32 << 10)?;
+    /// assert_eq!(stream.recv_buffer_size()?, 64 << 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).recv_buffer_size()
     }
@@ -144,6 +301,17 @@ impl UnixStream {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixStream;
+    ///
+    /// let (stream, _peer) = UnixStream::pair()?;
+    /// stream.set_send_buffer_size(16 << 10)?;
+    /// assert_eq!(stream.send_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_send_buffer_size(bytes)
     }
@@ -152,6 +320,17 @@ impl UnixStream {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixStream;
+    ///
+    /// let (stream, _peer) = UnixStream::pair()?;
+    /// stream.set_send_buffer_size(32 << 10)?;
+    /// assert_eq!(stream.send_buffer_size()?, 64 << 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).send_buffer_size()
     }
@@ -160,6 +339,21 @@ impl UnixStream {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{UnixListener, UnixStream};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// let listener = UnixListener::bind(&path)?;
+    /// let client = UnixStream::connect(&path)?;
+    /// let (stream, _) = listener.accept()?;
+    /// assert_eq!(stream.peer_cred()?.pid, Some(std::process::id() as i32));
+    /// assert_eq!(stream.peer_cred()?.uid, client.peer_cred()?.uid);
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer_cred(&self) -> io::Result<UCred> {
         let mut cred = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -187,6 +381,17 @@ impl TcpListener {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::TcpListener;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// listener.set_recv_buffer_size(16 << 10)?;
+    /// assert_eq!(listener.recv_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_recv_buffer_size(bytes)
     }
@@ -195,6 +400,17 @@ impl TcpListener {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::TcpListener;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// listener.set_recv_buffer_size(32 << 10)?;
+    /// assert_eq!(listener.recv_buffer_size()?, 64 << 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).recv_buffer_size()
     }
@@ -204,6 +420,17 @@ impl TcpListener {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::TcpListener;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// listener.set_send_buffer_size(16 << 10)?;
+    /// assert_eq!(listener.send_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_send_buffer_size(bytes)
     }
@@ -212,6 +439,17 @@ impl TcpListener {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::TcpListener;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// listener.set_send_buffer_size(32 << 10)?;
+    /// assert_eq!(listener.send_buffer_size()?, 64 << 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).send_buffer_size()
     }
@@ -223,6 +461,17 @@ impl UdpSocket {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UdpSocket;
+    ///
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_recv_buffer_size(16 << 10)?;
+    /// assert_eq!(socket.recv_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_recv_buffer_size(bytes)
     }
@@ -231,6 +480,17 @@ impl UdpSocket {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UdpSocket;
+    ///
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_recv_buffer_size(32 << 10)?;
+    /// assert_eq!(socket.recv_buffer_size()?, 64 << 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).recv_buffer_size()
     }
@@ -240,6 +500,17 @@ impl UdpSocket {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UdpSocket;
+    ///
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_send_buffer_size(16 << 10)?;
+    /// assert_eq!(socket.send_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_send_buffer_size(bytes)
     }
@@ -248,6 +519,17 @@ impl UdpSocket {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UdpSocket;
+    ///
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_send_buffer_size(32 << 10)?;
+    /// assert_eq!(socket.send_buffer_size()?, 64 << 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).send_buffer_size()
     }
@@ -259,6 +541,19 @@ impl UnixListener {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixListener;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// let listener = UnixListener::bind(&path)?;
+    /// listener.set_recv_buffer_size(16 << 10)?;
+    /// assert_eq!(listener.recv_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_recv_buffer_size(bytes)
     }
@@ -267,6 +562,19 @@ impl UnixListener {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixListener;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// let listener = UnixListener::bind(&path)?;
+    /// listener.set_recv_buffer_size(32 << 10)?;
+    /// assert_eq!(listener.recv_buffer_size()?, 64 << 10);
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).recv_buffer_size()
     }
@@ -276,6 +584,19 @@ impl UnixListener {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixListener;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// let listener = UnixListener::bind(&path)?;
+    /// listener.set_send_buffer_size(16 << 10)?;
+    /// assert_eq!(listener.send_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_send_buffer_size(bytes)
     }
@@ -284,6 +605,19 @@ impl UnixListener {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixListener;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// let listener = UnixListener::bind(&path)?;
+    /// listener.set_send_buffer_size(32 << 10)?;
+    /// assert_eq!(listener.send_buffer_size()?, 64 << 10);
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).send_buffer_size()
     }
@@ -295,6 +629,17 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixDatagram;
+    ///
+    /// let socket = UnixDatagram::unbound()?;
+    /// socket.set_recv_buffer_size(16 << 10)?;
+    /// assert_eq!(socket.recv_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_recv_buffer_size(bytes)
     }
@@ -303,6 +648,17 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixDatagram;
+    ///
+    /// let socket = UnixDatagram::unbound()?;
+    /// socket.set_recv_buffer_size(32 << 10)?;
+    /// assert_eq!(socket.recv_buffer_size()?, 64 << 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).recv_buffer_size()
     }
@@ -312,6 +668,17 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// As setsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixDatagram;
+    ///
+    /// let socket = UnixDatagram::unbound()?;
+    /// socket.set_send_buffer_size(16 << 10)?;
+    /// assert_eq!(socket.send_buffer_size()?, 32 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_send_buffer_size(bytes)
     }
@@ -320,6 +687,17 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// As getsockopt(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixDatagram;
+    ///
+    /// let socket = UnixDatagram::unbound()?;
+    /// socket.set_send_buffer_size(32 << 10)?;
+    /// assert_eq!(socket.send_buffer_size()?, 64 << 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_buffer_size(&self) -> io::Result<usize> {
         SockRef::from(self).send_buffer_size()
     }
@@ -327,12 +705,17 @@ impl UnixDatagram {
 
 /// Settings that a socket must have before it is bound or connected.
 ///
+/// # Examples
+///
 /// ```
-/// # use kumihimo_io::net::SocketBuilder;
+/// use kumihimo::net::SocketBuilder;
+///
 /// // Two listeners share a port: the kernel divides the connections between them.
-/// let first = SocketBuilder::new().reuse_port(true).listen("127.0.0.1:0")?;
-/// let second = SocketBuilder::new().reuse_port(true).listen(first.local_addr()?)?;
-/// # std::io::Result::Ok(())
+/// let shared = SocketBuilder::new().reuse_port(true);
+/// let first = shared.listen("127.0.0.1:0")?;
+/// let second = shared.listen(first.local_addr()?)?;
+/// assert_eq!(first.local_addr()?, second.local_addr()?);
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
@@ -347,12 +730,36 @@ pub struct SocketBuilder {
 
 impl SocketBuilder {
     /// Settings like those of std's sockets.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::SocketBuilder;
+    ///
+    /// let socket = SocketBuilder::new().udp("127.0.0.1:0")?;
+    /// assert!(socket.local_addr()?.ip().is_loopback());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new() -> SocketBuilder {
         SocketBuilder::default()
     }
 
     /// Sets whether several sockets of one user may bind the same address (`SO_REUSEPORT`). All of
     /// them must set it; the kernel distributes incoming connections or datagrams among them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{SocketBuilder, UdpSocket};
+    /// use std::io::ErrorKind;
+    ///
+    /// let shared = SocketBuilder::new().reuse_port(true);
+    /// let first = shared.udp("127.0.0.1:0")?;
+    /// let addr = first.local_addr()?;
+    /// assert!(shared.udp(addr).is_ok());
+    /// assert_eq!(UdpSocket::bind(addr).unwrap_err().kind(), ErrorKind::AddrInUse);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reuse_port(mut self, on: bool) -> SocketBuilder {
         self.reuse_port = on;
         self
@@ -360,6 +767,21 @@ impl SocketBuilder {
 
     /// Sets whether a socket at an IPv6 address (`[::]`) accepts IPv6 only, or IPv4 too
     /// (`IPV6_V6ONLY`). Default: `net.ipv6.bindv6only`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{SocketBuilder, TcpStream};
+    /// use std::io::ErrorKind;
+    ///
+    /// # if std::net::TcpListener::bind("[::1]:0").is_err() { return Ok(()) } // IPv6 may be off.
+    /// let listener = SocketBuilder::new().only_v6(true).listen("[::]:0")?;
+    /// let port = listener.local_addr()?.port();
+    /// assert!(TcpStream::connect(("::1", port)).is_ok());
+    /// let error = TcpStream::connect(("127.0.0.1", port)).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn only_v6(mut self, on: bool) -> SocketBuilder {
         self.only_v6 = Some(on);
         self
@@ -367,6 +789,22 @@ impl SocketBuilder {
 
     /// Sets the maximum number of connections that wait to be accepted. Default and upper bound:
     /// `net.core.somaxconn`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{SocketBuilder, TcpStream};
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    ///
+    /// // Linux lets one more connection wait than the backlog says.
+    /// let listener = SocketBuilder::new().backlog(0).listen("127.0.0.1:0")?;
+    /// let addr = listener.local_addr()?;
+    /// let _waits = TcpStream::connect(addr)?;
+    /// let second = TcpStream::connect_timeout(&addr, Duration::from_millis(20));
+    /// assert_eq!(second.unwrap_err().kind(), ErrorKind::TimedOut);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn backlog(mut self, connections: u32) -> SocketBuilder {
         self.backlog = Some(connections);
         self
@@ -374,27 +812,71 @@ impl SocketBuilder {
 
     /// See [`TcpStream::set_recv_buffer_size`]. Before a connection is made, it also bounds TCP's
     /// window.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::SocketBuilder;
+    ///
+    /// let socket = SocketBuilder::new().recv_buffer_size(64 << 10).udp("127.0.0.1:0")?;
+    /// assert_eq!(socket.recv_buffer_size()?, 128 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_buffer_size(mut self, bytes: usize) -> SocketBuilder {
         self.recv_buffer = Some(bytes);
         self
     }
 
     /// See [`TcpStream::set_send_buffer_size`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::SocketBuilder;
+    ///
+    /// let socket = SocketBuilder::new().send_buffer_size(64 << 10).udp("127.0.0.1:0")?;
+    /// assert_eq!(socket.send_buffer_size()?, 128 << 10, "the kernel doubles it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_buffer_size(mut self, bytes: usize) -> SocketBuilder {
         self.send_buffer = Some(bytes);
         self
     }
 
     /// The address from which [`connect`](SocketBuilder::connect) connects.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{SocketBuilder, TcpListener};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let source = "127.0.0.2:0".parse().unwrap();
+    /// let _client = SocketBuilder::new().local_addr(source).connect(listener.local_addr()?)?;
+    /// let (_stream, peer) = listener.accept()?;
+    /// assert_eq!(peer.ip(), source.ip());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn local_addr(mut self, addr: SocketAddr) -> SocketBuilder {
         self.local = Some(addr);
         self
     }
 
-    /// As [`TcpListener::bind`].
+    /// As [`TcpListener::bind`]. Blocks the microprocess only while a host name is resolved.
     ///
     /// # Errors
     /// The same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{SocketBuilder, TcpStream};
+    ///
+    /// let listener = SocketBuilder::new().backlog(64).listen("127.0.0.1:0")?;
+    /// let client = TcpStream::connect(listener.local_addr()?)?;
+    /// assert_eq!(listener.accept()?.1, client.local_addr()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn listen<A: ToSocketAddrs>(&self, addr: A) -> io::Result<TcpListener> {
         let backlog =
             self.backlog.map_or(libc::c_int::MAX, |n| n.try_into().unwrap_or(libc::c_int::MAX));
@@ -408,10 +890,21 @@ impl SocketBuilder {
         Ok(TcpListener::from(std::net::TcpListener::from(blocking(socket)?)))
     }
 
-    /// As [`UdpSocket::bind`].
+    /// As [`UdpSocket::bind`]. Blocks the microprocess only while a host name is resolved.
     ///
     /// # Errors
     /// The same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::SocketBuilder;
+    ///
+    /// let socket = SocketBuilder::new().recv_buffer_size(64 << 10).udp("127.0.0.1:0")?;
+    /// socket.send_to(b"to itself", socket.local_addr()?)?;
+    /// assert_eq!(socket.recv(&mut [0; 100])?, 9);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn udp<A: ToSocketAddrs>(&self, addr: A) -> io::Result<UdpSocket> {
         let socket = bind_each(&resolve(addr)?, |addr| {
             let socket = self.socket(addr, Type::DGRAM)?;
@@ -421,10 +914,23 @@ impl SocketBuilder {
         Ok(UdpSocket::from(std::net::UdpSocket::from(blocking(socket)?)))
     }
 
-    /// As [`TcpStream::connect`]. A cancellation point.
+    /// As [`TcpStream::connect`]. Blocks the microprocess until the connection is established. A
+    /// cancellation point.
     ///
     /// # Errors
     /// The same, and errors of binding to [`local_addr`](SocketBuilder::local_addr).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{SocketBuilder, TcpListener};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let builder = SocketBuilder::new().send_buffer_size(64 << 10);
+    /// let stream = builder.connect(listener.local_addr()?)?;
+    /// assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<TcpStream> {
         cancel::point();
         let addrs = resolve(addr)?;

@@ -18,7 +18,27 @@ use super::stream::{Family, StdStream};
 use crate::fd_traits::descriptor_traits;
 use crate::limit::Limit;
 
-/// A TCP connection, as [`std::net::TcpStream`].
+/// A TCP connection, as [`std::net::TcpStream`]. A read blocks the microprocess until the first
+/// byte arrives, a write until the kernel's buffer has room.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{TcpListener, TcpStream};
+/// use kumihimo::thread;
+/// use std::io::{Read, Write};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let addr = listener.local_addr()?;
+/// let client = thread::spawn(move || TcpStream::connect(addr)?.write_all(b"ping"));
+///
+/// let (mut stream, _peer) = listener.accept()?;
+/// let mut text = String::new();
+/// stream.read_to_string(&mut text)?;
+/// assert_eq!(text, "ping");
+/// client.join().unwrap()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct TcpStream(Socket<std::net::TcpStream>);
 
 descriptor_traits!(TcpStream, std::net::TcpStream);
@@ -90,7 +110,8 @@ impl Write for &TcpStream {
 }
 
 impl TcpStream {
-    /// Connects to the first address of `addr` that answers. A cancellation point.
+    /// Connects to the first address of `addr` that answers. Blocks the microprocess until the
+    /// connection is established. A cancellation point.
     ///
     /// # Errors
     /// That of the last address tried; `InvalidInput` if there is none; `TimedOut` also when the
@@ -102,7 +123,8 @@ impl TcpStream {
         each(&addrs, |a| TcpStream::connect_within(a, &limit))
     }
 
-    /// Connects to `addr`, waiting no longer than `timeout`. A cancellation point.
+    /// Connects to `addr`. Blocks the microprocess until the connection is established, for
+    /// `timeout` at most. A cancellation point.
     ///
     /// # Errors
     /// `InvalidInput` if `timeout` is zero; `TimedOut`.
@@ -191,8 +213,8 @@ impl TcpStream {
         self.0.inner.shutdown(how)
     }
 
-    /// Reads without consuming: the next read returns the same bytes. Waits for the first byte as a
-    /// read does.
+    /// Reads without consuming: the next read returns the same bytes. Blocks the microprocess until
+    /// the first byte arrives, as a read does.
     ///
     /// # Errors
     /// As `read`.
@@ -260,18 +282,85 @@ impl TcpStream {
     }
 
     /// Lends out the two directions, for example to two microprocesses of a scope.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{TcpListener, TcpStream};
+    /// use kumihimo::thread;
+    /// use std::io::{Read, Write};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// let (mut peer, _) = listener.accept()?;
+    ///
+    /// let (mut reader, mut writer) = stream.split();
+    /// let (mut received, mut sent) = ([0; 5], [0; 5]);
+    /// thread::scope(|s| {
+    ///     let writes = s.spawn(move || writer.write_all(b"hello"));
+    ///     peer.write_all(b"world")?;
+    ///     peer.read_exact(&mut sent)?;
+    ///     reader.read_exact(&mut received)?;
+    ///     writes.join().unwrap()
+    /// })?;
+    /// assert_eq!((&sent, &received), (b"hello", b"world"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn split(&self) -> (ReadHalf<'_, TcpStream>, WriteHalf<'_, TcpStream>) {
         halves::borrowed(self)
     }
 
     /// Splits the stream into its two directions. Dropping the writing half shuts down writing; the
     /// descriptor is closed when both are gone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{TcpListener, TcpStream};
+    /// use kumihimo::thread;
+    /// use std::io::{Read, Write};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// let (mut peer, _) = listener.accept()?;
+    ///
+    /// let (mut reader, mut writer) = stream.into_split();
+    /// // The closure drops the writing half: the peer reads to the end.
+    /// let sender = thread::spawn(move || writer.write_all(b"question"));
+    /// let mut question = String::new();
+    /// peer.read_to_string(&mut question)?;
+    /// assert_eq!(question, "question");
+    ///
+    /// // The other direction is still open.
+    /// peer.write_all(b"answer")?;
+    /// let mut answer = [0; 6];
+    /// reader.read_exact(&mut answer)?;
+    /// assert_eq!(&answer, b"answer");
+    /// sender.join().unwrap()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn into_split(self) -> (OwnedReadHalf<TcpStream>, OwnedWriteHalf<TcpStream>) {
         halves::owned(self, |stream| stream.shutdown(Shutdown::Write))
     }
 
     /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{TcpListener, TcpStream};
+    /// use kumihimo::resource::{Kind, table};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// let id = stream.resource().expect("the table has room");
+    /// assert_eq!(id.kind(), Kind::SOCKET);
+    ///
+    /// drop(stream);
+    /// assert!(table().read(id, &mut Vec::new()).is_err(), "the id is stale");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()
@@ -279,6 +368,27 @@ impl TcpStream {
 }
 
 /// A TCP listener, as [`std::net::TcpListener`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{TcpListener, TcpStream};
+/// use kumihimo::thread;
+/// use std::io::{Read, Write};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let addr = listener.local_addr()?;
+/// let server = thread::spawn(move || {
+///     let (mut stream, _peer) = listener.accept()?;
+///     stream.write_all(b"welcome")
+/// });
+///
+/// let mut greeting = String::new();
+/// TcpStream::connect(addr)?.read_to_string(&mut greeting)?;
+/// assert_eq!(greeting, "welcome");
+/// server.join().unwrap()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct TcpListener(Socket<std::net::TcpListener>);
 
 descriptor_traits!(TcpListener, std::net::TcpListener);
@@ -301,7 +411,7 @@ impl From<TcpListener> for std::net::TcpListener {
 
 impl TcpListener {
     /// Listens on the first address of `addr` that can be bound; port 0 lets the kernel choose.
-    /// Sets `SO_REUSEADDR`, as std does.
+    /// Sets `SO_REUSEADDR`, as std does. Blocks the microprocess only while a host name is resolved.
     ///
     /// # Errors
     /// That of the last address tried, naming it; `InvalidInput` if there is none.
@@ -344,7 +454,8 @@ impl TcpListener {
         self.0.inner.local_addr()
     }
 
-    /// Waits for the next connection. A cancellation point.
+    /// Accepts the next connection. Blocks the microprocess until there is one. A cancellation
+    /// point.
     ///
     /// # Errors
     /// No descriptor left (`EMFILE`, `ENFILE`): the connection stays in the backlog, and a later
@@ -355,7 +466,8 @@ impl TcpListener {
         Ok((TcpStream(stream), addr))
     }
 
-    /// An endless iterator over `accept`.
+    /// An endless iterator over `accept`. `next` blocks the microprocess until there is a
+    /// connection.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
@@ -380,13 +492,41 @@ impl TcpListener {
 
     /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::TcpListener;
+    /// use kumihimo::resource::Kind;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let id = listener.resource().expect("the table has room");
+    /// assert_eq!(id.kind(), Kind::SOCKET);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()
     }
 }
 
-/// Iterator over incoming connections; made by `incoming`. Never ends.
+/// Iterator over incoming connections; made by `incoming`. Never ends. `next` blocks the
+/// microprocess until there is a connection.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{TcpListener, TcpStream};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let addr = listener.local_addr()?;
+/// let clients = [TcpStream::connect(addr)?, TcpStream::connect(addr)?];
+///
+/// for (client, stream) in clients.iter().zip(listener.incoming()) {
+///     assert_eq!(stream?.peer_addr()?, client.local_addr()?);
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use = "iterators are lazy and do nothing unless consumed"]
 #[derive(Debug)]
 pub struct Incoming<'a> {

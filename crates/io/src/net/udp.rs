@@ -14,6 +14,22 @@ use super::socket::{Options, Socket};
 use crate::fd_traits::descriptor_traits;
 
 /// A UDP socket, as [`std::net::UdpSocket`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::UdpSocket;
+///
+/// let server = UdpSocket::bind("127.0.0.1:0")?;
+/// let client = UdpSocket::bind("127.0.0.1:0")?;
+/// client.send_to(b"what time is it?", server.local_addr()?)?;
+///
+/// let mut question = [0; 100];
+/// let (length, from) = server.recv_from(&mut question)?;
+/// assert_eq!(&question[..length], b"what time is it?");
+/// assert_eq!(from, client.local_addr()?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct UdpSocket(Socket<std::net::UdpSocket>);
 
 /// Sender that `recv_from` returns after a shutdown, with a length of 0.
@@ -40,6 +56,7 @@ impl From<UdpSocket> for std::net::UdpSocket {
 
 impl UdpSocket {
     /// A socket at the first address of `addr` that can be bound; port 0 lets the kernel choose.
+    /// Blocks the microprocess only while a host name is resolved.
     ///
     /// # Errors
     /// That of the last address tried, naming it; `InvalidInput` if there is none.
@@ -49,7 +66,7 @@ impl UdpSocket {
     }
 
     /// Connects to the first reachable address of `addr`: `send` sends to it, and only its
-    /// datagrams are received. Waits for name resolution only.
+    /// datagrams are received. Blocks the microprocess only while a host name is resolved.
     ///
     /// # Errors
     /// That of the last address tried; `InvalidInput` if there is none.
@@ -58,7 +75,8 @@ impl UdpSocket {
         each(&resolve(addr)?, |a| self.0.inner.connect(a))
     }
 
-    /// Sends a datagram to the first address of `addr`, waiting for room. A cancellation point.
+    /// Sends a datagram to the first address of `addr`. Blocks the microprocess while a host name
+    /// is resolved, and until the kernel's buffer has room. A cancellation point.
     ///
     /// # Errors
     /// `InvalidInput` if there is no address; else as [`send`](UdpSocket::send).
@@ -94,8 +112,8 @@ impl UdpSocket {
         self.0.inner.peer_addr()
     }
 
-    /// Waits for a datagram; returns its length and its sender. Bytes that do not fit into `buf`
-    /// are lost. A cancellation point.
+    /// Receives a datagram; returns its length and its sender. Bytes that do not fit into `buf` are
+    /// lost. Blocks the microprocess until there is one. A cancellation point.
     ///
     /// # Errors
     /// `WouldBlock` after the read timeout; `TimedOut` when the deadline of a scope has passed;
@@ -104,8 +122,8 @@ impl UdpSocket {
         self.0.receive((0, NOBODY), || self.0.inner.recv_from(buf))
     }
 
-    /// Waits for a datagram; returns its length. Bytes that do not fit into `buf` are lost. A
-    /// cancellation point.
+    /// Receives a datagram; returns its length. Bytes that do not fit into `buf` are lost. Blocks
+    /// the microprocess until there is one. A cancellation point.
     ///
     /// # Errors
     /// As [`recv_from`](Self::recv_from); an error that the peer of a connected socket has sent
@@ -114,8 +132,8 @@ impl UdpSocket {
         self.0.receive(0, || self.0.inner.recv(buf))
     }
 
-    /// Sends a datagram to the connected peer, waiting for room. A cancellation point. Never raises
-    /// a signal.
+    /// Sends a datagram to the connected peer. Blocks the microprocess until the kernel's buffer
+    /// has room. A cancellation point. Never raises a signal.
     ///
     /// # Errors
     /// `WouldBlock` after the write timeout; `TimedOut` when the deadline of a scope has passed;
@@ -185,12 +203,25 @@ impl UdpSocket {
 
     /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UdpSocket;
+    /// use kumihimo::resource::Kind;
+    ///
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// let id = socket.resource().expect("the table has room");
+    /// assert_eq!(id.kind(), Kind::SOCKET);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()
     }
 
-    /// As [`recv_from`](UdpSocket::recv_from), and leaves the datagram for the next call.
+    /// As [`recv_from`](UdpSocket::recv_from), and leaves the datagram for the next call. Blocks
+    /// the microprocess until there is a datagram.
     ///
     /// # Errors
     /// The same.
@@ -198,7 +229,8 @@ impl UdpSocket {
         self.0.receive((0, NOBODY), || self.0.inner.peek_from(buf))
     }
 
-    /// As [`recv`](UdpSocket::recv), and leaves the datagram for the next call.
+    /// As [`recv`](UdpSocket::recv), and leaves the datagram for the next call. Blocks the
+    /// microprocess until there is a datagram.
     ///
     /// # Errors
     /// The same.

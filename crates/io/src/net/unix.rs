@@ -27,7 +27,30 @@ use crate::limit::Limit;
 pub use super::unix_datagram::UnixDatagram;
 pub use std::os::unix::net::SocketAddr;
 
-/// A connection over a UNIX socket, as [`std::os::unix::net::UnixStream`].
+/// A connection over a UNIX socket, as [`std::os::unix::net::UnixStream`]. A read blocks the
+/// microprocess until the first byte arrives, a write until the kernel's buffer has room.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::UnixStream;
+/// use kumihimo::thread;
+/// use std::io::{Read, Write};
+///
+/// let (mut one, mut other) = UnixStream::pair()?;
+/// let echo = thread::spawn(move || {
+///     let mut word = [0; 4];
+///     other.read_exact(&mut word)?;
+///     other.write_all(&word)
+/// });
+///
+/// one.write_all(b"echo")?;
+/// let mut word = String::new();
+/// one.read_to_string(&mut word)?;
+/// assert_eq!(word, "echo");
+/// echo.join().unwrap()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct UnixStream(Socket<std::os::unix::net::UnixStream>);
 
 descriptor_traits!(UnixStream, std::os::unix::net::UnixStream);
@@ -101,7 +124,8 @@ impl Write for &UnixStream {
 impl UnixStream {
     /// Connects to the socket at `path`. A cancellation point.
     ///
-    /// Waits if the listener's backlog is full; see the [module documentation](super).
+    /// Blocks the microprocess, and a kernel thread, while the listener's backlog is full; see the
+    /// [module documentation](super).
     ///
     /// # Errors
     /// As connect(2); `TimedOut` when the deadline of a scope has passed.
@@ -109,7 +133,8 @@ impl UnixStream {
         UnixStream::connect_addr(&SocketAddr::from_pathname(path)?)
     }
 
-    /// Connects to the socket with the address `addr`, as [`connect`](UnixStream::connect) does.
+    /// Connects to the socket with the address `addr`, as [`connect`](UnixStream::connect) does. It
+    /// blocks under the same conditions.
     ///
     /// # Errors
     /// As connect(2); `TimedOut` when the deadline of a scope has passed.
@@ -188,11 +213,29 @@ impl UnixStream {
         self.0.inner.shutdown(how)
     }
 
-    /// Reads without consuming: the next read returns the same bytes. Waits for the first byte as a
-    /// read does.
+    /// Reads without consuming: the next read returns the same bytes. Blocks the microprocess until
+    /// the first byte arrives, as a read does.
     ///
     /// # Errors
     /// As `read`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixStream;
+    /// use std::io::{Read, Write};
+    ///
+    /// let (mut one, mut other) = UnixStream::pair()?;
+    /// one.write_all(b"GET /")?;
+    /// let mut method = [0; 3];
+    /// assert_eq!(other.peek(&mut method)?, 3);
+    /// assert_eq!(&method, b"GET");
+    ///
+    /// let mut request = [0; 5];
+    /// other.read_exact(&mut request)?;
+    /// assert_eq!(&request, b"GET /");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.peek(buf)
     }
@@ -257,18 +300,68 @@ impl UnixStream {
     }
 
     /// Lends out the two directions, for example to two microprocesses of a scope.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixStream;
+    /// use kumihimo::thread;
+    /// use std::io::{Read, Write};
+    ///
+    /// let (stream, mut peer) = UnixStream::pair()?;
+    /// peer.write_all(b"world")?;
+    /// let (mut reader, mut writer) = stream.split();
+    /// let mut word = [0; 5];
+    /// thread::scope(|s| {
+    ///     let writes = s.spawn(move || writer.write_all(b"hello"));
+    ///     reader.read_exact(&mut word)?;
+    ///     writes.join().unwrap()
+    /// })?;
+    /// assert_eq!(&word, b"world");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn split(&self) -> (ReadHalf<'_, UnixStream>, WriteHalf<'_, UnixStream>) {
         halves::borrowed(self)
     }
 
     /// Splits the stream into its two directions. Dropping the writing half shuts down writing; the
     /// descriptor is closed when both are gone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixStream;
+    /// use std::io::{Read, Write};
+    ///
+    /// let (stream, mut peer) = UnixStream::pair()?;
+    /// let (mut reader, mut writer) = stream.into_split();
+    /// writer.write_all(b"the last word")?;
+    /// drop(writer);
+    ///
+    /// let mut text = String::new();
+    /// peer.read_to_string(&mut text)?;
+    /// assert_eq!(text, "the last word");
+    /// drop(peer);
+    /// assert_eq!(reader.read(&mut [0])?, 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn into_split(self) -> (OwnedReadHalf<UnixStream>, OwnedWriteHalf<UnixStream>) {
         halves::owned(self, |stream| stream.shutdown(Shutdown::Write))
     }
 
     /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixStream;
+    ///
+    /// let (one, other) = UnixStream::pair()?;
+    /// assert!(one.resource().is_some());
+    /// assert_ne!(one.resource(), other.resource());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()
@@ -276,6 +369,24 @@ impl UnixStream {
 }
 
 /// A UNIX listener, as [`std::os::unix::net::UnixListener`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{UnixListener, UnixStream};
+/// use std::io::{Read, Write};
+///
+/// let path = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// let listener = UnixListener::bind(&path)?;
+/// UnixStream::connect(&path)?.write_all(b"hello")?;
+///
+/// let (mut stream, _peer) = listener.accept()?;
+/// let mut text = String::new();
+/// stream.read_to_string(&mut text)?;
+/// assert_eq!(text, "hello");
+/// std::fs::remove_file(&path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct UnixListener(Socket<std::os::unix::net::UnixListener>);
 
 descriptor_traits!(UnixListener, std::os::unix::net::UnixListener);
@@ -340,7 +451,8 @@ impl UnixListener {
         self.0.inner.local_addr()
     }
 
-    /// Waits for the next connection. A cancellation point.
+    /// Accepts the next connection. Blocks the microprocess until there is one. A cancellation
+    /// point.
     ///
     /// # Errors
     /// No descriptor left (`EMFILE`, `ENFILE`): the connection stays in the backlog, and a later
@@ -351,7 +463,8 @@ impl UnixListener {
         Ok((UnixStream(stream), addr))
     }
 
-    /// An endless iterator over `accept`.
+    /// An endless iterator over `accept`. `next` blocks the microprocess until there is a
+    /// connection.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
@@ -376,6 +489,20 @@ impl UnixListener {
 
     /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixListener;
+    /// use kumihimo::resource::Kind;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// let listener = UnixListener::bind(&path)?;
+    /// let id = listener.resource().expect("the table has room");
+    /// assert_eq!(id.kind(), Kind::SOCKET);
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()
@@ -390,7 +517,29 @@ impl<'a> IntoIterator for &'a UnixListener {
     }
 }
 
-/// Iterator over incoming connections; made by `incoming`. Never ends.
+/// Iterator over incoming connections; made by `incoming`. Never ends. `next` blocks the
+/// microprocess until there is a connection.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{UnixListener, UnixStream};
+/// use std::io::{Read, Write};
+///
+/// # let path = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// let listener = UnixListener::bind(&path)?;
+/// for letter in [b"a", b"b"] {
+///     UnixStream::connect(&path)?.write_all(letter)?;
+/// }
+///
+/// let mut letters = String::new();
+/// for stream in listener.incoming().take(2) {
+///     stream?.read_to_string(&mut letters)?;
+/// }
+/// assert_eq!(letters, "ab");
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use = "iterators are lazy and do nothing unless consumed"]
 #[derive(Debug)]
 pub struct Incoming<'a> {

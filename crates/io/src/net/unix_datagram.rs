@@ -20,6 +20,23 @@ use crate::limit::Limit;
 
 /// A UNIX datagram socket, as [`std::os::unix::net::UnixDatagram`]. Datagrams arrive in order and
 /// are not lost: a sender waits for room at the receiver.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::UnixDatagram;
+///
+/// let (one, other) = UnixDatagram::pair()?;
+/// one.send(b"first")?;
+/// one.send(b"second")?;
+///
+/// let mut message = [0; 100];
+/// let length = other.recv(&mut message)?;
+/// assert_eq!(&message[..length], b"first");
+/// let length = other.recv(&mut message)?;
+/// assert_eq!(&message[..length], b"second");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct UnixDatagram(Socket<std::os::unix::net::UnixDatagram>);
 
 descriptor_traits!(UnixDatagram, std::os::unix::net::UnixDatagram);
@@ -121,8 +138,8 @@ impl UnixDatagram {
         self.0.inner.peer_addr()
     }
 
-    /// Waits for a datagram; returns its length and its sender. Bytes that do not fit into `buf`
-    /// are lost. A cancellation point.
+    /// Receives a datagram; returns its length and its sender. Bytes that do not fit into `buf` are
+    /// lost. Blocks the microprocess until there is one. A cancellation point.
     ///
     /// # Errors
     /// `WouldBlock` after the read timeout; `TimedOut` when the deadline of a scope has passed;
@@ -131,8 +148,8 @@ impl UnixDatagram {
         self.0.receive((0, nobody()?), || self.0.inner.recv_from(buf))
     }
 
-    /// Waits for a datagram; returns its length. Bytes that do not fit into `buf` are lost. A
-    /// cancellation point.
+    /// Receives a datagram; returns its length. Bytes that do not fit into `buf` are lost. Blocks
+    /// the microprocess until there is one. A cancellation point.
     ///
     /// # Errors
     /// As [`recv_from`](Self::recv_from); an error that the peer of a connected socket has sent
@@ -141,8 +158,8 @@ impl UnixDatagram {
         self.0.receive(0, || self.0.inner.recv(buf))
     }
 
-    /// Sends a datagram to the connected peer, waiting for room. A cancellation point. Never raises
-    /// a signal.
+    /// Sends a datagram to the connected peer. Blocks the microprocess until the peer has room. A
+    /// cancellation point. Never raises a signal.
     ///
     /// # Errors
     /// `WouldBlock` after the write timeout; `TimedOut` when the deadline of a scope has passed;
@@ -212,12 +229,25 @@ impl UnixDatagram {
 
     /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixDatagram;
+    /// use kumihimo::resource::Kind;
+    ///
+    /// let socket = UnixDatagram::unbound()?;
+    /// let id = socket.resource().expect("the table has room");
+    /// assert_eq!(id.kind(), Kind::SOCKET);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()
     }
 
-    /// Sends a datagram to the socket at `path`, waiting for room there. A cancellation point.
+    /// Sends a datagram to the socket at `path`. Blocks the microprocess until that socket has
+    /// room. A cancellation point.
     ///
     /// # Errors
     /// As [`send`](UnixDatagram::send); `NotFound` or `ConnectionRefused` if there is no socket; no
@@ -227,7 +257,7 @@ impl UnixDatagram {
     }
 
     /// Sends a datagram to the socket with the address `addr`, as
-    /// [`send_to`](UnixDatagram::send_to) does.
+    /// [`send_to`](UnixDatagram::send_to) does. Blocks the microprocess until that socket has room.
     ///
     /// # Errors
     /// The same.
@@ -260,18 +290,52 @@ impl UnixDatagram {
         self.0.options.nonblocking() || told && room.is_ok_and(|room| sent as usize >= room)
     }
 
-    /// As [`recv`](UnixDatagram::recv), and leaves the datagram for the next call.
+    /// As [`recv`](UnixDatagram::recv), and leaves the datagram for the next call. Blocks the
+    /// microprocess until there is a datagram.
     ///
     /// # Errors
     /// The same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixDatagram;
+    ///
+    /// let (one, other) = UnixDatagram::pair()?;
+    /// one.send(b"look")?;
+    /// let mut message = [0; 4];
+    /// assert_eq!(other.peek(&mut message)?, 4);
+    /// assert_eq!(&message, b"look");
+    /// assert_eq!(other.recv(&mut message)?, 4, "it was still there");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.receive(0, || SockRef::from(&self.0.inner).peek(uninit(buf)))
     }
 
-    /// As [`recv_from`](UnixDatagram::recv_from), and leaves the datagram for the next call.
+    /// As [`recv_from`](UnixDatagram::recv_from), and leaves the datagram for the next call. Blocks
+    /// the microprocess until there is a datagram.
     ///
     /// # Errors
     /// The same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::UnixDatagram;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// let server = UnixDatagram::bind(&path)?;
+    /// UnixDatagram::unbound()?.send_to(b"hello", &path)?;
+    ///
+    /// let mut message = [0; 5];
+    /// let (length, from) = server.peek_from(&mut message)?;
+    /// assert_eq!((length, &message), (5, b"hello"));
+    /// assert!(from.is_unnamed());
+    /// assert_eq!(server.recv(&mut message)?, 5, "it was still there");
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.receive((0, nobody()?), || {
             let (n, from) = SockRef::from(&self.0.inner).peek_from(uninit(buf))?;

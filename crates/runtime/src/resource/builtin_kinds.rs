@@ -27,6 +27,26 @@ use crate::scheduler::{instance, reprioritise};
 use crate::wait::cancel;
 
 /// Order to `open` a microprocess: its closure and its settings, which `open` takes out.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Begin, Kind, table};
+/// use kumihimo::thread;
+/// use std::sync::mpsc;
+///
+/// let (sender, name) = mpsc::channel();
+/// let mut order = Begin {
+///     builder: Some(thread::Builder::new().name("opened".to_owned())),
+///     run: Some(Box::new(move || {
+///         sender.send(thread::current().name().map(str::to_owned)).unwrap();
+///     })),
+/// };
+/// table().open(Kind::MICROPROCESS, &mut order)?;
+/// assert_eq!(name.recv()?.as_deref(), Some("opened"));
+/// assert!(order.run.is_none(), "`open` has taken it");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Begin {
     /// The settings.
     pub builder: Option<Builder>,

@@ -10,6 +10,20 @@ use crate::resource::membership;
 use crate::scheduler::carrier::Carrier;
 
 /// The management table of one kind. Usually a static.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Entries, Error, Kind};
+///
+/// static WORDS: Entries<String> = Entries::new(Kind::FIRST_OWN);
+///
+/// let serial = WORDS.open("hello".to_owned())?;
+/// assert_eq!(WORDS.with(serial, |word| word.len())?, 5);
+/// assert_eq!(WORDS.close(serial)?, "hello");
+/// assert!(matches!(WORDS.close(serial), Err(Error::Stale(_))));
+/// # Ok::<(), kumihimo::resource::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Entries<T> {
     kind: Kind,
@@ -24,6 +38,15 @@ fn here() -> usize {
 
 impl<T> Entries<T> {
     /// Creates an empty table.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Entries, Kind};
+    ///
+    /// static JOBS: Entries<u64> = Entries::new(Kind::new(17).expect("1 to 31"));
+    /// assert_eq!(JOBS.living(), 0);
+    /// ```
     #[must_use]
     pub const fn new(kind: Kind) -> Entries<T> {
         Entries { kind, slots: Slots::new() }
@@ -34,6 +57,17 @@ impl<T> Entries<T> {
     ///
     /// # Errors
     /// [`Error::Full`] if the kind has no free slot.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Entries, Kind};
+    ///
+    /// static WORDS: Entries<&'static str> = Entries::new(Kind::FIRST_OWN);
+    /// let (one, two) = (WORDS.open("one")?, WORDS.open("two")?);
+    /// assert_ne!(one, two);
+    /// # Ok::<(), kumihimo::resource::Error>(())
+    /// ```
     pub fn open(&self, value: T) -> Result<Serial, Error> {
         let (table, here) = (membership::table(), here());
         // A holder of one of these locks must keep its VP.
@@ -48,6 +82,18 @@ impl<T> Entries<T> {
     ///
     /// # Errors
     /// [`Error::Stale`] if there is no such resource.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Entries, Kind};
+    ///
+    /// static WORDS: Entries<&'static str> = Entries::new(Kind::FIRST_OWN);
+    /// let serial = WORDS.open("one")?;
+    /// assert_eq!(WORDS.close(serial)?, "one");
+    /// assert!(WORDS.close(serial).is_err(), "the serial is stale");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn close(&self, serial: Serial) -> Result<T, Error> {
         let (table, here) = (table(), here());
         let _quiet = NoEvents::new();
@@ -63,12 +109,41 @@ impl<T> Entries<T> {
     ///
     /// # Errors
     /// [`Error::Stale`] if there is no such resource.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Entries, Kind};
+    ///
+    /// static COUNTS: Entries<u32> = Entries::new(Kind::FIRST_OWN);
+    /// let serial = COUNTS.open(0)?;
+    /// COUNTS.with(serial, |count| *count += 1)?;
+    /// assert_eq!(COUNTS.with(serial, |count| *count)?, 1);
+    /// # Ok::<(), kumihimo::resource::Error>(())
+    /// ```
     pub fn with<R>(&self, serial: Serial, f: impl FnOnce(&mut T) -> R) -> Result<R, Error> {
         let _quiet = NoEvents::new();
         self.slots.with(serial, f).map_err(self.stale(serial))
     }
 
     /// Visits the rows of the usage table. Restrictions as for [`with`](Entries::with).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Entries, Kind};
+    ///
+    /// static COUNTS: Entries<u32> = Entries::new(Kind::FIRST_OWN);
+    /// let serial = COUNTS.open(7)?;
+    /// COUNTS.usage(
+    ///     &mut |usage| {
+    ///         assert_eq!(usage.serial, serial);
+    ///         assert_eq!(usage.state, "at 7");
+    ///     },
+    ///     |count| format!("at {count}"),
+    /// );
+    /// # Ok::<(), kumihimo::resource::Error>(())
+    /// ```
     pub fn usage(&self, each: &mut dyn FnMut(Usage), state: impl Fn(&T) -> String) {
         let mut all = Vec::new();
         {
@@ -81,12 +156,37 @@ impl<T> Entries<T> {
     }
 
     /// Returns the number of resources.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Entries, Kind};
+    ///
+    /// static COUNTS: Entries<u32> = Entries::new(Kind::FIRST_OWN);
+    /// let serial = COUNTS.open(7)?;
+    /// assert_eq!(COUNTS.living(), 1);
+    /// COUNTS.close(serial)?;
+    /// assert_eq!(COUNTS.living(), 0);
+    /// # Ok::<(), kumihimo::resource::Error>(())
+    /// ```
     #[must_use]
     pub fn living(&self) -> u64 {
         self.slots.living()
     }
 
     /// Returns the ID of a resource.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Entries, Kind};
+    ///
+    /// static COUNTS: Entries<u32> = Entries::new(Kind::FIRST_OWN);
+    /// let serial = COUNTS.open(7)?;
+    /// let id = COUNTS.id(serial);
+    /// assert_eq!((id.kind(), id.serial()), (Kind::FIRST_OWN, serial));
+    /// # Ok::<(), kumihimo::resource::Error>(())
+    /// ```
     #[must_use]
     pub fn id(&self, serial: Serial) -> Id {
         table().id(self.kind, serial)

@@ -89,6 +89,16 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
 /// Returns the table of this address space, and begins its membership if necessary. A kind may be
 /// defined, or a resource opened, before the first runtime begins; the IDs would belong to no
 /// address space otherwise. Blocks the kernel thread the first time.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::{Kind, table};
+///
+/// let mut spaces = Vec::new();
+/// table().usage(Some(Kind::SPACE), &mut |_id, usage| spaces.push(usage.state));
+/// assert!(spaces[0].starts_with(&format!("process {}", std::process::id())));
+/// ```
 pub fn table() -> &'static Table {
     if MEMBER.get().is_none() {
         // An invalid environment is reported by the first runtime.
@@ -108,6 +118,22 @@ pub(crate) fn forget() {
 ///
 /// # Errors
 /// Why it has none: no runtime has begun, `KUMI_DIR=off`, or the error that prevented it.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::machine;
+/// use kumihimo::thread;
+///
+/// assert!(machine::number().is_err(), "no runtime has begun");
+/// let id = thread::spawn(|| {}).thread().id().resource().expect("it is a microprocess");
+/// assert_eq!(machine::number(), Ok(id.location().space()));
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn number() -> Result<u16, String> {
     let member = MEMBER.get().ok_or_else(|| "no runtime has begun in this process".to_owned())?;
     match (&member.alone, &member.number) {
@@ -154,6 +180,22 @@ fn at_control<R>(f: impl FnOnce(&Control) -> Result<R, Error>) -> io::Result<R> 
 ///
 /// # Errors
 /// `NotConnected` if there is no control socket; otherwise the error of changing file modes.
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::{machine, runtime};
+///
+/// runtime::ensure()?;
+/// machine::allow(33)?;
+/// // User 33 may now list and control the microprocesses of this process.
+/// assert!(machine::disallow(33)?);
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn allow(uid: u32) -> io::Result<()> {
     at_control(|control| control.allow(uid))
 }
@@ -162,6 +204,22 @@ pub fn allow(uid: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`allow`].
+///
+/// # Examples
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+/// # // SAFETY: no other thread of this program runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo::{machine, runtime};
+///
+/// runtime::ensure()?;
+/// assert!(!machine::disallow(33)?, "the user was not allowed");
+/// machine::allow(33)?;
+/// assert!(machine::disallow(33)?);
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn disallow(uid: u32) -> io::Result<bool> {
     at_control(|control| control.disallow(uid))
 }

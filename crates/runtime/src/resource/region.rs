@@ -21,6 +21,18 @@ static REGIONS: Entries<usize> = Entries::new(Kind::REGION);
 
 /// A memory region: zeroed, page-aligned, and a resource of the address space with an ID. Freed
 /// when it is dropped.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::resource::Region;
+///
+/// let mut region = Region::new(8192)?;
+/// region[0] = 7;
+/// assert_eq!((region[0], region[8191]), (7, 0));
+/// assert_eq!(region.as_ptr().addr() % 4096, 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Region {
     at: NonNull<u8>,
@@ -41,6 +53,17 @@ impl Region {
     /// # Errors
     /// `InvalidInput` if `len` is 0. `OutOfMemory` if there is no memory, or no slot left in the
     /// table; the error text names the cause.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Region;
+    /// use std::io::ErrorKind;
+    ///
+    /// let region = Region::new(100).unwrap();
+    /// assert!(region.len() == 100 && region.iter().all(|byte| *byte == 0));
+    /// assert_eq!(Region::new(0).unwrap_err().kind(), ErrorKind::InvalidInput);
+    /// ```
     pub fn new(len: usize) -> io::Result<Region> {
         define();
         if len == 0 {
@@ -64,6 +87,17 @@ impl Region {
     }
 
     /// Returns its ID, of kind `region`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Kind, Region};
+    ///
+    /// let (one, other) = (Region::new(4096)?, Region::new(4096)?);
+    /// assert_eq!(one.id().kind(), Kind::REGION);
+    /// assert_ne!(one.id(), other.id());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn id(&self) -> Id {
         REGIONS.id(self.serial)

@@ -19,6 +19,29 @@ pub(super) struct Load {
 }
 
 /// Outcomes of the connections of one [`Server::serve`](super::Server::serve) call.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{Server, Tally, TcpListener, TcpStream};
+/// # use kumihimo::thread;
+/// # use std::io::Read;
+/// # use std::time::Duration;
+///
+/// let server = Server::new();
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// # let addr = listener.local_addr()?;
+/// let Tally { served, cancelled, .. } = thread::scope(|s| {
+///     let serving = s.spawn(|| server.serve(&listener, |_stream, _peer| {}));
+///     for _ in 0..3 {
+///         assert_eq!(TcpStream::connect(addr)?.read(&mut [0])?, 0);
+///     }
+///     server.drain(Duration::from_secs(10));
+///     serving.join().unwrap()
+/// })?;
+/// assert_eq!((served, cancelled), (3, 0));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tally {

@@ -7,6 +7,30 @@ use crate::net::tcp::{TcpListener, TcpStream};
 use crate::net::unix::{self, UnixListener, UnixStream};
 
 /// A listener that a [`Server`](super::Server) accepts from: [`TcpListener`] or [`UnixListener`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{Listener, Server, Tally, TcpListener};
+/// use std::io::{self, Write};
+/// use std::time::Duration;
+///
+/// /// Greets the clients of any listener.
+/// fn greet<L: Listener>(server: &Server, listener: &L) -> io::Result<Tally>
+/// where
+///     L::Stream: Write,
+/// {
+///     server.serve(listener, |mut stream, _peer| {
+///         stream.write_all(b"hello").ok();
+///     })
+/// }
+///
+/// let server = Server::new();
+/// server.drain(Duration::ZERO);
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// assert_eq!(greet(&server, &listener)?, Tally::default(), "it was drained");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait Listener: AsFd + Sync + sealed::Sealed {
     /// A connection.
     type Stream: AsFd + Send;

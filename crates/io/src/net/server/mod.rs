@@ -34,28 +34,42 @@ pub use trouble::{Cause, Trouble};
 
 /// A server: the limits, the count of open connections and the shutdown that its listeners share.
 ///
-/// ```no_run
-/// use kumihimo_io::net::{Server, TcpListener};
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{Server, TcpListener, TcpStream};
+/// use kumihimo::thread;
 /// use std::io::{Read, Write};
 /// use std::time::Duration;
-/// # use kumihimo_runtime::thread;
 ///
 /// let server = Server::new().connections(10_000).refusal("busy, try again later\n");
-/// let listener = TcpListener::bind("127.0.0.1:7000")?;
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let addr = listener.local_addr()?;
 /// let tally = thread::scope(|s| {
-///     s.spawn(|| {
-///         thread::sleep(Duration::from_secs(3600)); // or wait for a signal
-///         server.drain(Duration::from_secs(10));
+///     let serving = s.spawn(|| {
+///         server.serve(&listener, |mut stream, _peer| {
+///             let mut buffer = [0; 4096];
+///             while let Ok(n @ 1..) = stream.read(&mut buffer) {
+///                 if server.is_draining() || stream.write_all(&buffer[..n]).is_err() {
+///                     break;
+///                 }
+///             }
+///         })
 ///     });
-///     server.serve(&listener, |mut stream, _peer| {
-///         let mut buffer = [0; 4096];
-///         while let Ok(n @ 1..) = stream.read(&mut buffer) {
-///             if server.is_draining() || stream.write_all(&buffer[..n]).is_err() { break; }
-///         }
-///     })
+///
+///     let mut client = TcpStream::connect(addr)?;
+///     client.write_all(b"echo")?;
+///     let mut reply = [0; 4];
+///     client.read_exact(&mut reply)?;
+///     assert_eq!(&reply, b"echo");
+///     drop(client);
+///
+///     // A program would do this after a signal.
+///     server.drain(Duration::from_secs(10));
+///     serving.join().unwrap()
 /// })?;
-/// println!("{tally:?}");
-/// # std::io::Result::Ok(())
+/// assert_eq!((tally.served, tally.refused), (1, 0));
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Server {
     connections: usize,
@@ -90,6 +104,16 @@ impl Default for Server {
 /// Settings.
 impl Server {
     /// A server without limits, which reports trouble on standard error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::Server;
+    ///
+    /// let server = Server::new();
+    /// assert_eq!(server.open(), 0);
+    /// assert!(!server.is_draining());
+    /// ```
     #[must_use]
     pub fn new() -> Server {
         Server {
@@ -106,6 +130,35 @@ impl Server {
 
     /// Sets the maximum of open connections over all listeners; further ones are refused. Leave
     /// some descriptors of `ulimit -n` for the rest of the program.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{Server, TcpListener, TcpStream};
+    /// use kumihimo::thread;
+    /// use std::io::{Read, Write};
+    /// use std::time::Duration;
+    ///
+    /// let server = Server::new().connections(1).on_trouble(|_| {});
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let addr = listener.local_addr()?;
+    /// let tally = thread::scope(|s| {
+    ///     let serving = s.spawn(|| {
+    ///         server.serve(&listener, |mut stream, _peer| {
+    ///             stream.write_all(b"hello").ok();
+    ///             stream.read(&mut [0]).ok();
+    ///         })
+    ///     });
+    ///     let mut first = TcpStream::connect(addr)?;
+    ///     first.read_exact(&mut [0; 5])?;
+    ///     assert_eq!(TcpStream::connect(addr)?.read(&mut [0])?, 0, "closed at once");
+    ///     drop(first);
+    ///     server.drain(Duration::from_secs(10));
+    ///     serving.join().unwrap()
+    /// })?;
+    /// assert_eq!((tally.served, tally.refused), (1, 1));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn connections(mut self, most: usize) -> Server {
         self.connections = most;
@@ -115,6 +168,28 @@ impl Server {
     /// Sets the resident memory of the process, in bytes, above which new connections are refused.
     /// Memory that open connections allocate later is not bounded: leave room below the limit of
     /// the machine or the control group.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{Server, TcpListener, TcpStream};
+    /// # use kumihimo::thread;
+    /// # use std::io::Read;
+    /// # use std::time::Duration;
+    ///
+    /// // Every process has more than 4 KiB resident, so this server refuses all connections.
+    /// let server = Server::new().memory(4096).on_trouble(|_| {});
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let addr = listener.local_addr()?;
+    /// let tally = thread::scope(|s| {
+    ///     let serving = s.spawn(|| server.serve(&listener, |_stream, _peer| {}));
+    ///     assert_eq!(TcpStream::connect(addr)?.read(&mut [0])?, 0);
+    ///     server.drain(Duration::ZERO);
+    ///     serving.join().unwrap()
+    /// })?;
+    /// assert_eq!((tally.served, tally.refused), (0, 1));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn memory(mut self, most: u64) -> Server {
         self.memory = most;
@@ -123,6 +198,28 @@ impl Server {
 
     /// Sets the message that a refused connection receives before it is closed, if the socket's
     /// buffer has room for it. Default: none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{Server, TcpListener, TcpStream};
+    /// # use kumihimo::thread;
+    /// use std::io::Read;
+    /// # use std::time::Duration;
+    ///
+    /// let server = Server::new().connections(0).refusal("try again later").on_trouble(|_| {});
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let addr = listener.local_addr()?;
+    /// thread::scope(|s| {
+    ///     let serving = s.spawn(|| server.serve(&listener, |_stream, _peer| {}));
+    ///     let mut answer = String::new();
+    ///     TcpStream::connect(addr)?.read_to_string(&mut answer)?;
+    ///     assert_eq!(answer, "try again later");
+    ///     server.drain(Duration::ZERO);
+    ///     serving.join().unwrap()
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn refusal(mut self, message: impl Into<Vec<u8>>) -> Server {
         self.refusal = message.into();
@@ -130,6 +227,33 @@ impl Server {
     }
 
     /// Sets the usable stack of a connection's microprocess, in bytes. Default: the runtime's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{Server, TcpListener, TcpStream};
+    /// # use kumihimo::thread;
+    /// use std::io::{Read, Write};
+    /// # use std::time::Duration;
+    ///
+    /// let server = Server::new().stack_size(8 << 20);
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let addr = listener.local_addr()?;
+    /// thread::scope(|s| {
+    ///     let serving = s.spawn(|| {
+    ///         server.serve(&listener, |mut stream, _peer| {
+    ///             let large = std::hint::black_box([7; 1 << 20]);
+    ///             stream.write_all(&large[..1]).ok();
+    ///         })
+    ///     });
+    ///     let mut byte = [0];
+    ///     TcpStream::connect(addr)?.read_exact(&mut byte)?;
+    ///     assert_eq!(byte, [7]);
+    ///     server.drain(Duration::from_secs(10));
+    ///     serving.join().unwrap()
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Server {
         self.stack_size = Some(bytes);
@@ -138,6 +262,33 @@ impl Server {
 
     /// Sets the hook that receives reports instead of standard error, each cause at most once a
     /// second. It runs in the accept loop: while it blocks, nothing is accepted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{Cause, Server, TcpListener, TcpStream};
+    /// # use kumihimo::thread;
+    /// # use std::io::Read;
+    /// use std::sync::mpsc;
+    /// # use std::time::Duration;
+    ///
+    /// let (sender, reports) = mpsc::channel();
+    /// let server = Server::new().connections(0).on_trouble(move |trouble| {
+    ///     sender.send((trouble.cause, trouble.to_string())).unwrap();
+    /// });
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let addr = listener.local_addr()?;
+    /// thread::scope(|s| {
+    ///     let serving = s.spawn(|| server.serve(&listener, |_stream, _peer| {}));
+    ///     TcpStream::connect(addr)?.read(&mut [0])?;
+    ///     server.drain(Duration::ZERO);
+    ///     serving.join().unwrap()
+    /// })?;
+    /// let (cause, text) = reports.recv().unwrap();
+    /// assert_eq!(cause, Cause::Connections);
+    /// assert!(text.contains("connections refused"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn on_trouble(mut self, hook: impl Fn(&Trouble) + Send + Sync + 'static) -> Server {
         self.hook = Some(Box::new(hook));
@@ -147,8 +298,8 @@ impl Server {
 
 impl Server {
     /// Accepts from `listener` and runs `serve` for each connection, in a microprocess of its own,
-    /// until the server is [drained](Server::drain). Blocks the caller. For several listeners, call
-    /// it from as many microprocesses.
+    /// until the server is [drained](Server::drain). Blocks the microprocess until the last
+    /// connection has ended. For several listeners, call it from as many microprocesses.
     ///
     /// A cancellation point: the connections are cancelled with the caller, and awaited. The
     /// deadline of an enclosing scope has the effect of [`drain`](Server::drain) with no time left.
@@ -161,6 +312,34 @@ impl Server {
     /// Errors of accept(2) about the listener itself, after the active connections have ended or
     /// `drain` has cancelled them. `Unsupported` if [`memory`](Server::memory) is set and procfs is
     /// not mounted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{Server, UnixListener, UnixStream};
+    /// use kumihimo::thread;
+    /// use std::io::{Read, Write};
+    /// use std::time::Duration;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// let server = Server::new();
+    /// let listener = UnixListener::bind(&path)?;
+    /// let tally = thread::scope(|s| {
+    ///     let serving = s.spawn(|| {
+    ///         server.serve(&listener, |mut stream, _peer| {
+    ///             stream.write_all(b"hello").ok();
+    ///         })
+    ///     });
+    ///     let mut greeting = String::new();
+    ///     UnixStream::connect(&path)?.read_to_string(&mut greeting)?;
+    ///     assert_eq!(greeting, "hello");
+    ///     server.drain(Duration::from_secs(10));
+    ///     serving.join().unwrap()
+    /// })?;
+    /// assert_eq!(tally.served, 1);
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn serve<L, F>(&self, listener: &L, serve: F) -> io::Result<Tally>
     where
         L: Listener,
@@ -217,6 +396,21 @@ impl Server {
     ///
     /// Returns at once. After several calls the earliest end applies. A drained server cannot serve
     /// again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{Server, Tally, TcpListener};
+    /// use std::time::Duration;
+    ///
+    /// let server = Server::new();
+    /// server.drain(Duration::from_secs(10));
+    ///
+    /// // It accepts nothing any more, and has no connections to wait for.
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// assert_eq!(server.serve(&listener, |_stream, _peer| {})?, Tally::default());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn drain(&self, time: Duration) {
         // A time beyond the clock's range sets no end.
         let until = Instant::now().checked_add(time);
@@ -232,23 +426,58 @@ impl Server {
 
     /// Whether draining has begun. A connection that would otherwise continue for ever should end
     /// after its current request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::Server;
+    /// use std::time::Duration;
+    ///
+    /// let server = Server::new();
+    /// assert!(!server.is_draining());
+    /// server.drain(Duration::from_secs(10));
+    /// assert!(server.is_draining());
+    /// ```
     pub fn is_draining(&self) -> bool {
         self.load.draining.load(Ordering::SeqCst)
     }
 
     /// Runs `wait` and marks the connection as idle meanwhile, for example between two requests.
-    /// Draining cancels idle connections at once instead of waiting for them.
+    /// Draining cancels idle connections at once instead of waiting for them. Blocks the
+    /// microprocess for as long as `wait` does.
     ///
-    /// ```no_run
-    /// # use std::io::{BufRead, BufReader};
-    /// # let server = kumihimo_io::net::Server::new();
-    /// # let stream = kumihimo_io::net::TcpStream::connect("127.0.0.1:1")?;
-    /// # let (mut reader, mut line) = (BufReader::new(stream), String::new());
-    /// // Idle until the next request begins; a request that has begun is answered.
-    /// while !server.idle(|| reader.fill_buf())?.is_empty() {
-    ///     reader.read_line(&mut line)?;
-    /// }
-    /// # std::io::Result::Ok(())
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{Server, TcpListener, TcpStream};
+    /// # use kumihimo::thread;
+    /// use std::io::{BufRead, BufReader, Read, Write};
+    /// use std::time::Duration;
+    ///
+    /// let server = Server::new();
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let addr = listener.local_addr()?;
+    /// let tally = thread::scope(|s| {
+    ///     let serving = s.spawn(|| {
+    ///         server.serve(&listener, |stream, _peer| {
+    ///             let mut reader = BufReader::new(stream);
+    ///             // Idle until the next request begins; a request that has begun is answered.
+    ///             while server.idle(|| reader.fill_buf().is_ok_and(|data| !data.is_empty())) {
+    ///                 let mut line = String::new();
+    ///                 reader.read_line(&mut line).ok();
+    ///                 reader.get_mut().write_all(line.as_bytes()).ok();
+    ///             }
+    ///         })
+    ///     });
+    ///     let mut client = TcpStream::connect(addr)?;
+    ///     client.write_all(b"echo\n")?;
+    ///     client.read_exact(&mut [0; 5])?;
+    ///     // Does not wait for an hour, since the connection is idle.
+    ///     server.drain(Duration::from_secs(3600));
+    ///     serving.join().unwrap()
+    /// })?;
+    /// assert_eq!((tally.served, tally.cancelled), (1, 0));
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn idle<R>(&self, wait: impl FnOnce() -> R) -> R {
         struct IdleGuard<'a>(&'a Server, u64);
@@ -276,6 +505,36 @@ impl Server {
     }
 
     /// Number of open connections, over all listeners.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::net::{Server, TcpListener, TcpStream};
+    /// # use kumihimo::thread;
+    /// # use std::io::{Read, Write};
+    /// # use std::time::Duration;
+    ///
+    /// let server = Server::new();
+    /// assert_eq!(server.open(), 0);
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let addr = listener.local_addr()?;
+    /// thread::scope(|s| {
+    ///     let serving = s.spawn(|| {
+    ///         server.serve(&listener, |mut stream, _peer| {
+    ///             stream.write_all(b"hello").ok();
+    ///             stream.read(&mut [0]).ok();
+    ///         })
+    ///     });
+    ///     let mut client = TcpStream::connect(addr)?;
+    ///     client.read_exact(&mut [0; 5])?;
+    ///     assert_eq!(server.open(), 1);
+    ///     drop(client);
+    ///     server.drain(Duration::from_secs(10));
+    ///     serving.join().unwrap()
+    /// })?;
+    /// assert_eq!(server.open(), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn open(&self) -> usize {
         self.load.open.load(Ordering::Relaxed)
     }

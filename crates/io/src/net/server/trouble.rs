@@ -4,6 +4,31 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 
 /// Reason why connections are refused, or temporarily not accepted.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{Cause, Server, TcpListener, TcpStream};
+/// # use kumihimo::thread;
+/// # use std::io::Read;
+/// use std::sync::mpsc;
+/// # use std::time::Duration;
+///
+/// let (sender, causes) = mpsc::channel();
+/// let server = Server::new().memory(1 << 12).on_trouble(move |trouble| {
+///     sender.send(trouble.cause).unwrap();
+/// });
+/// # let listener = TcpListener::bind("127.0.0.1:0")?;
+/// # let addr = listener.local_addr()?;
+/// thread::scope(|s| {
+///     let serving = s.spawn(|| server.serve(&listener, |_stream, _peer| {}));
+///     TcpStream::connect(addr)?.read(&mut [0])?;
+///     server.drain(Duration::ZERO);
+///     serving.join().unwrap()
+/// })?;
+/// assert_eq!(causes.recv(), Ok(Cause::Memory), "the process has more than 4 KiB resident");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -22,6 +47,33 @@ pub enum Cause {
 
 /// A report to the hook of [`Server::on_trouble`](super::Server::on_trouble). `Display` gives one
 /// line: what happened, at which listener, and what to do.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::net::{Server, TcpListener, TcpStream};
+/// # use kumihimo::thread;
+/// # use std::io::Read;
+/// use std::sync::mpsc;
+/// # use std::time::Duration;
+///
+/// let (sender, lines) = mpsc::channel();
+/// let server = Server::new().connections(0).on_trouble(move |trouble| {
+///     assert_eq!(trouble.count, 1);
+///     sender.send(trouble.to_string()).unwrap();
+/// });
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let addr = listener.local_addr()?;
+/// thread::scope(|s| {
+///     let serving = s.spawn(|| server.serve(&listener, |_stream, _peer| {}));
+///     TcpStream::connect(addr)?.read(&mut [0])?;
+///     server.drain(Duration::ZERO);
+///     serving.join().unwrap()
+/// })?;
+/// let line = lines.recv().unwrap();
+/// assert!(line.starts_with(&format!("server at {addr}: 1 connections refused: 0 are open")));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Trouble {
