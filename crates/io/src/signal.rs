@@ -22,10 +22,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use kumihimo_runtime::readiness::Interest;
 use kumihimo_runtime::wakeup::add_to_eventfd;
@@ -176,16 +176,27 @@ pub fn stream(kind: Kind) -> io::Result<Stream> {
 
 /// Whether the signal had its default action before the first stream of it.
 fn had_default_action(signal: libc::c_int) -> bool {
-    static BEFORE: Mutex<BTreeMap<libc::c_int, bool>> = Mutex::new(BTreeMap::new());
-    let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
-    *before.entry(signal).or_insert_with(|| {
-        // SAFETY: all zeroes are a valid action; a live structure.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
-                && action.sa_sigaction == libc::SIG_DFL
-        }
-    })
+    const OTHER: u8 = 1;
+    const DEFAULT: u8 = 2;
+    /// By signal; 0: not asked yet.
+    static BEFORE: [AtomicU8; 65] = [const { AtomicU8::new(0) }; 65];
+    let Some(before) = usize::try_from(signal).ok().and_then(|n| BEFORE.get(n)) else {
+        return false;
+    };
+    // SAFETY: all zeroes are a valid action; a live structure.
+    let is_default = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_DFL
+    };
+    // Relaxed: a plain value. Of two first streams at the same time, both may see the default
+    // action or the first one's handler; the earlier answer stands.
+    let now = if is_default { DEFAULT } else { OTHER };
+    let first = before.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    match first {
+        Ok(_) => is_default,
+        Err(answered) => answered == DEFAULT,
+    }
 }
 
 /// Does to a forked child what the signal does to a process that no stream receives it in.

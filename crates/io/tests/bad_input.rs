@@ -3,7 +3,7 @@
 
 mod bodies;
 
-use bodies::{everywhere, hard, tcp, unix};
+use bodies::{everywhere, hard, packets, tcp, unix};
 
 #[test]
 fn a_peer_that_resets_in_mid_read() {
@@ -42,4 +42,11 @@ fn timeouts_of_zero() {
 fn urgent_data_and_descriptors_in_the_stream() {
     everywhere(hard::urgent_data);
     everywhere(unix::descriptors_in_the_stream);
+}
+
+#[test]
+fn socket_of_packets_in_a_type_for_streams() {
+    everywhere(packets::reads_take_one_packet_each);
+    everywhere(packets::accepted_sockets_have_packets_too);
+    everywhere(packets::writers_send_a_packet_each);
 }

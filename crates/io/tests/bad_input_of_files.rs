@@ -38,3 +38,9 @@ fn a_pipe_without_readers() {
 fn children_that_cannot_begin() {
     everywhere(children::what_cannot_begin);
 }
+
+#[test]
+fn file_that_changes_after_it_was_copied_into_a_pipe() {
+    everywhere(streams::file_in_a_pipe_is_a_copy);
+    everywhere(streams::copy_that_fills_a_pipe_ends);
+}

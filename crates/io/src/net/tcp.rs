@@ -411,7 +411,8 @@ impl From<TcpListener> for std::net::TcpListener {
 
 impl TcpListener {
     /// Listens on the first address of `addr` that can be bound; port 0 lets the kernel choose.
-    /// Sets `SO_REUSEADDR`, as std does. Blocks the microprocess only while a host name is resolved.
+    /// Sets `SO_REUSEADDR`, as std does. Blocks the microprocess only while a host name is
+    /// resolved.
     ///
     /// # Errors
     /// That of the last address tried, naming it; `InvalidInput` if there is none.

@@ -1,8 +1,8 @@
 //! The frames on the calling microprocess's stack, as the unwinder finds them.
 //!
 //! A microprocess may run on a stack that the runtime did not make (makecontext(3), a library with
-//! coroutines), and frames of other languages may be on its stack. Whoever touches the stack below
-//! the stack pointer, or unwinds, asks here first. A walk costs about a microsecond a frame.
+//! coroutines), and frames of other languages may be on its stack. Code that touches the stack
+//! below the stack pointer, or unwinds, asks here first. A walk costs about a microsecond a frame.
 //!
 //! Sources: the interface of the Itanium C++ ABI, level I (`_Unwind_Backtrace`); the tables of an
 //! exception handler ("LSDA") as LLVM writes them (`EHStreamer.cpp`) and std reads them
