@@ -60,9 +60,32 @@ pub mod future;
 #[cfg(target_os = "linux")]
 #[doc(inline)]
 pub use kumihimo_io::{fs, fuse, io, net, process, signal};
+/// Locks, channels and other synchronisation for microprocesses and kernel threads, in any mixture.
+///
+/// The types of `std::sync`, and semaphores, channels with several receivers,
+/// [`select!`](sync::select) and synchronous messages. A call that blocks suspends the calling
+/// microprocess; of a plain kernel thread it blocks that thread.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::{Arc, Mutex};
+/// use kumihimo::thread;
+///
+/// let sum = Arc::new(Mutex::new(0));
+/// let add = |n| {
+///     let sum = sum.clone();
+///     thread::spawn(move || *sum.lock().unwrap() += n)
+/// };
+/// let both = [add(1), add(2)];
+/// both.into_iter().for_each(|one| one.join().unwrap());
+/// assert_eq!(*sum.lock().unwrap(), 3);
+/// ```
 #[cfg(target_os = "linux")]
-#[doc(inline)]
-pub use kumihimo_sync as sync;
+pub mod sync {
+    #[doc(inline)]
+    pub use kumihimo_sync::*;
+}
 /// Re-export of [`std::time`], so that the same path exists on every system.
 pub use std::time;
 #[cfg(not(target_os = "linux"))]

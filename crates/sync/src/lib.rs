@@ -27,6 +27,12 @@ pub use barrier::{Barrier, BarrierWaitResult};
 #[doc(hidden)]
 pub use channel::select;
 pub use channel::{mpmc, mpsc};
+/// The receiving ends of [`mpsc`] and [`mpmc`] with all their methods. The channels' own types are
+/// aliases of these.
+pub mod receiver {
+    pub use crate::channel::receiver::{Exclusive, IntoIter, Iter, Receiver, Shared, TryIter};
+}
+
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use init::lazylock::LazyLock;
 pub use init::once::{Once, OnceState};

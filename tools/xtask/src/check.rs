@@ -11,7 +11,9 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::report::Report;
 use crate::tools::Tool;
 use crate::workspace::{self, program};
-use crate::{Failure, cargo_test, docs, layers, msrv, packaging, portable, prose, test};
+use crate::{
+    Failure, cargo_test, doc_examples, docs, layers, msrv, packaging, portable, prose, test,
+};
 
 /// Checks licences, sources and advisories of the dependencies.
 const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", options: &[] };
@@ -81,6 +83,7 @@ fn lints(report: &mut Report) -> Result<(), Failure> {
     let mut product = cargo(&["doc", "--no-deps"]);
     product.args(test::product()).env("RUSTDOCFLAGS", "-D warnings");
     report.run_step("documentation builds without the feature lab", &mut product)?;
+    doc_examples::check(report)?;
     msrv::check(report)?;
     portable::check_all(report)
 }

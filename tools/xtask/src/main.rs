@@ -8,6 +8,7 @@ mod bench_check;
 mod book_figures;
 mod cargo_test;
 mod check;
+mod doc_examples;
 mod docs;
 mod failure;
 mod layers;

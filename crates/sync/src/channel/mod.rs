@@ -8,6 +8,6 @@ pub(crate) mod chan;
 mod channel_lock;
 pub mod mpmc;
 pub mod mpsc;
-mod receiver;
+pub(crate) mod receiver;
 #[doc(hidden)]
 pub mod select;

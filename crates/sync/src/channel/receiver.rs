@@ -12,15 +12,50 @@ use std::sync::mpsc::{RecvError, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 /// Marks a receiver that one thread at a time may use: it is not `Sync`.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::receiver::{Exclusive, Receiver};
+/// use kumihimo::sync::mpsc;
+///
+/// let (sender, receiver): (_, Receiver<_, Exclusive>) = mpsc::channel();
+/// sender.send(1).unwrap();
+/// assert_eq!(receiver.recv(), Ok(1));
+/// ```
 #[derive(Debug)]
 pub struct Exclusive(PhantomData<std::cell::Cell<()>>);
 
 /// Marks a receiver that several threads may use, by reference and through clones.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::mpmc;
+/// use kumihimo::sync::receiver::{Receiver, Shared};
+///
+/// let (sender, receiver): (_, Receiver<_, Shared>) = mpmc::channel();
+/// let other = receiver.clone();
+/// sender.send(1).unwrap();
+/// assert_eq!(other.recv(), Ok(1));
+/// ```
 #[derive(Debug)]
 pub struct Shared(());
 
 /// Receiving end of a channel. Dropping the last receiver drops the buffered messages, and makes
 /// senders fail.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::mpsc;
+///
+/// let (sender, receiver) = mpsc::channel();
+/// sender.send("message").unwrap();
+/// drop(sender);
+/// assert_eq!(receiver.recv(), Ok("message"));
+/// assert!(receiver.recv().is_err());
+/// ```
 pub struct Receiver<T, S> {
     pub(super) chan: Arc<Chan<T>>,
     sharing: PhantomData<S>,
@@ -145,12 +180,33 @@ impl<T> Receiver<T, Shared> {
 }
 
 /// See [`Receiver::iter`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::mpsc;
+///
+/// let (sender, receiver) = mpsc::channel();
+/// (1..=3).for_each(|n| sender.send(n).unwrap());
+/// drop(sender);
+/// assert_eq!(receiver.iter().sum::<i32>(), 6);
+/// ```
 #[derive(Debug)]
 pub struct Iter<'a, T: 'a, S: 'a> {
     receiver: &'a Receiver<T, S>,
 }
 
 /// See [`Receiver::try_iter`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::mpsc;
+///
+/// let (sender, receiver) = mpsc::channel();
+/// sender.send(1).unwrap();
+/// assert_eq!(receiver.try_iter().count(), 1);
+/// ```
 #[derive(Debug)]
 pub struct TryIter<'a, T: 'a, S: 'a> {
     receiver: &'a Receiver<T, S>,
@@ -158,6 +214,17 @@ pub struct TryIter<'a, T: 'a, S: 'a> {
 
 /// Iterator that owns its [`Receiver`]: blocks the microprocess for each message, until all senders
 /// are dropped.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::mpsc;
+///
+/// let (sender, receiver) = mpsc::channel();
+/// sender.send('x').unwrap();
+/// drop(sender);
+/// assert_eq!(receiver.into_iter().collect::<String>(), "x");
+/// ```
 #[derive(Debug)]
 pub struct IntoIter<T, S> {
     receiver: Receiver<T, S>,
