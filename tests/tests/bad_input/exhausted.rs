@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 use kumihimo::runtime::{Events, Runtime, metrics};
 use kumihimo::sync::{Mutex, mpsc};
@@ -214,5 +215,23 @@ fn build_fails_without_kernel_threads() {
         assert!(text.contains("virtual processor") && text.contains("Builder::vps"), "{text}");
         assert_eq!((descriptors(), kernel_threads()), (before, threads), "what had begun is ended");
         with_vps(64, || thread::spawn(|| ()).join().expect("no panic"));
+    });
+}
+
+/// No virtual processor keeps a free stack that another one needs.
+#[test]
+fn small_limit_on_stacks_is_exact() {
+    alone("exhausted::small_limit_on_stacks_is_exact", || {
+        for _ in 0..100 {
+            let runtime = Runtime::builder().vps(4).max_stacks(2).build().expect("a runtime");
+            // Until the virtual processors are idle.
+            std::thread::sleep(Duration::from_micros(200));
+            runtime.run(|| {
+                for _ in 0..10 {
+                    let one = Builder::new().spawn(thread::yield_now).expect("within the limit");
+                    one.join().expect("no panic");
+                }
+            });
+        }
     });
 }

@@ -26,6 +26,8 @@ const LOCAL_MAX_BYTES: usize = 32 << 20;
 /// The same in a runtime with limits on stacks, where slots in one VP's list are unavailable to the
 /// others.
 const LOCAL_MAX_LIMITED: usize = 4;
+/// One VP's list keeps at most this part of the limit, so that a small limit is exact.
+const LOCAL_SHARE: usize = 64;
 
 /// Slot size, and whether the slot lacks a TLS block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,10 +140,15 @@ impl VpPool {
         if has_whole_kinds() {
             return 0;
         }
-        let limited = MAX_SLOTS.load(Ordering::Relaxed) != usize::MAX
-            || MAX_STACK_BYTES.load(Ordering::Relaxed) != u64::MAX;
+        let (slots, bytes) =
+            (MAX_SLOTS.load(Ordering::Relaxed), MAX_STACK_BYTES.load(Ordering::Relaxed));
+        let limited = slots != usize::MAX || bytes != u64::MAX;
         let most = if limited { LOCAL_MAX_LIMITED } else { LOCAL_MAX };
-        Class::from_index(kind / 2).map_or(0, |class| most.min(LOCAL_MAX_BYTES / class.slot_size()))
+        Class::from_index(kind / 2).map_or(0, |class| {
+            let within =
+                slots.min(usize::try_from(bytes).unwrap_or(usize::MAX) / class.slot_size());
+            most.min(LOCAL_MAX_BYTES / class.slot_size()).min(within / LOCAL_SHARE)
+        })
     }
 
     /// Takes a microprocess in its FREE phase.
@@ -213,8 +220,10 @@ impl VpPool {
     /// Refills the list of the default kind with a batch if it is empty. Called by an idle VP, off
     /// the critical path. Ignores failures.
     pub(crate) fn top_up(&self, kind: SlotKind) {
-        // In 1:1 mode no block can be built, and each attempt would waste a batch of slots.
+        // In 1:1 mode no block can be built, and each attempt would waste a batch of slots. A list
+        // that keeps nothing would take the last slot of a limit for a moment.
         if self.len[kind.index()].get() == 0
+            && self.most[kind.index()] != 0
             && tls::get().kind() != tls::Kind::Kernel
             && let Ok(mp) = self.refill(kind)
         {
