@@ -5,8 +5,9 @@
 //!      |  \                                 | stack left: the waiter is woken
 //!      |   +---------stack left-------------+--> DONE --outcome taken--> (released by the taker)
 //!      +--handle dropped--> DETACHED --stack left, outcome dropped--> (released)
-//! ``` The outcome is on the ended microprocess's stack. The word becomes DONE only after that
-//! stack was left; then the handle owns outcome and slot. The handle may be dropped between the
+//! ```
+//! The outcome is on the ended microprocess's stack. The word becomes DONE only after that stack
+//! was left; then the handle owns outcome and slot. The handle may be dropped between the
 //! microprocess's check and that point. Then the microprocess is continued once more to drop its
 //! outcome itself, because the switch loop must not run code of the program.
 

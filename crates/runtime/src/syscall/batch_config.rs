@@ -37,6 +37,11 @@ pub(crate) struct BatchConfig {
 }
 
 impl BatchConfig {
+    /// Whether the program makes the back ends itself.
+    pub(crate) fn is_custom(&self) -> bool {
+        self.make.is_some()
+    }
+
     pub(crate) fn new(policy: Policy, make: Option<MakeBackend>) -> BatchConfig {
         let batch_config = BatchConfig {
             policy: AtomicU32::new(0),

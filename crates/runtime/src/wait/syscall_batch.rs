@@ -353,7 +353,8 @@ pub fn set_batch_policy(policy: Policy) -> io::Result<()> {
 pub struct BatchMetrics {
     /// Name of the policy: `adaptive`, `paper`, `fixed=N` or `off`.
     pub policy: String,
-    /// Name of the back end: `uring` or `plain`; `not yet` before the first batch.
+    /// Name of the back end: `uring`, `plain`, or `custom` for that of `Builder::batch_back_end`;
+    /// `not yet` before the first batch.
     pub back_end: String,
     /// Why io_uring is unavailable, if it was requested.
     pub refused: Option<String>,
@@ -403,6 +404,7 @@ impl Instance {
         sum.back_end = match (&sum.refused, sum.batches) {
             (Some(_), _) => "plain",
             (None, 0) => "not yet",
+            (None, _) if batch_config.is_custom() => "custom",
             (None, _) => "uring",
         }
         .to_owned();

@@ -71,7 +71,7 @@ pub enum Cause {
 ///     serving.join().unwrap()
 /// })?;
 /// let line = lines.recv().unwrap();
-/// assert!(line.starts_with(&format!("server at {addr}: 1 connections refused: 0 are open")));
+/// assert!(line.starts_with(&format!("server at {addr}: connections refused: 1: 0 are open")));
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
@@ -98,15 +98,13 @@ impl fmt::Display for Trouble {
             Cause::Connections => ("connections refused", "as many as Server::connections allows"),
             Cause::Memory => ("connections refused", "see Server::memory"),
             Cause::Descriptors => (
-                "times no connection could be accepted",
+                "failures to accept a connection",
                 "raise the descriptor limit (ulimit -n), or set Server::connections",
             ),
-            Cause::Kernel => {
-                ("times no connection could be accepted", "the kernel is short of memory")
-            }
+            Cause::Kernel => ("failures to accept a connection", "the kernel is short of memory"),
             Cause::Microprocesses => ("connections closed", "no microprocess can begin"),
         };
-        write!(f, "server at {listener}: {count} {what}: {detail}; {advice}")
+        write!(f, "server at {listener}: {what}: {count}: {detail}; {advice}")
     }
 }
 
