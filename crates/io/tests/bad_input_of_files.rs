@@ -44,3 +44,9 @@ fn file_that_changes_after_it_was_copied_into_a_pipe() {
     everywhere(streams::file_in_a_pipe_is_a_copy);
     everywhere(streams::copy_that_fills_a_pipe_ends);
 }
+
+#[test]
+fn child_that_is_to_die_with_its_parent() {
+    everywhere(children::child_that_is_to_die_with_its_parent_lives);
+    everywhere(children::child_inherits_the_signal_mask);
+}

@@ -85,7 +85,7 @@ pub mod park {
     pub use crate::microprocess::waiter::Waiter;
     pub use crate::upcall::regain::switch_point;
     pub use crate::wait::park::{
-        current, on_vp, park, sleeps_are_told, vps, waits_as_microprocess,
+        current, is_microprocess, on_vp, park, sleeps_are_told, vps, waits_as_microprocess,
     };
 }
 

@@ -1,7 +1,9 @@
 //! Child processes: `std::process`, with `use std` changed to `use kumihimo`.
 //!
 //! - **Spawning** blocks a kernel thread until the child has executed its program (vfork(2)); the
-//!   virtual processor runs others.
+//!   virtual processor runs others. A kernel thread that lives as long as the process starts the
+//!   children of all microprocesses, so that `PR_SET_PDEATHSIG` (prctl(2)) in a child means the end
+//!   of the process. A closure of `pre_exec` sees that thread's thread-locals.
 //! - **Waiting** for the exit of a child and for its standard streams is waiting for readiness (a
 //!   pidfd, pipes). It blocks the microprocess only, ends with `TimedOut` at the deadline of a
 //!   scope, and by cancellation. Without a pidfd (before Linux 5.3, or no descriptor left) a kernel
@@ -13,6 +15,7 @@
 //! Source: the manual pages pidfd_open(2), waitpid(2), vfork(2).
 
 mod child;
+mod spawner;
 pub mod unix;
 
 use std::ffi::OsStr;
@@ -21,7 +24,6 @@ use std::io;
 use std::path::Path;
 
 use kumihimo_runtime::cancel;
-use kumihimo_runtime::thread::blocking;
 
 pub use child::{Child, ChildStderr, ChildStdin, ChildStdout};
 pub use std::process::{
@@ -135,7 +137,7 @@ impl Command {
     pub fn spawn(&mut self) -> io::Result<Child> {
         cancel::point();
         child::reap_left();
-        blocking(|| self.inner.spawn()).map(Child::from)
+        spawner::run(|| self.inner.spawn()).map(Child::from)
     }
 
     /// Starts the child and waits for its exit. Blocks the microprocess until then. A cancellation

@@ -172,3 +172,39 @@ pub fn streams_of_ours(_: Env) {
     assert_eq!(unsafe { libc::waitpid(id as i32, std::ptr::null_mut(), 0) }, id as i32);
     assert!(place.0.as_os_str().as_bytes().starts_with(b"/"));
 }
+
+/// The kernel sends the signal when the kernel thread ends that started the child (prctl(2)).
+pub fn child_that_is_to_die_with_its_parent_lives(env: Env) {
+    let mut command = shell("read line");
+    command.stdin(Stdio::piped());
+    // SAFETY: one system call.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+    let mut child = thread::blocking(|| command.spawn()).unwrap();
+    // These need kernel threads, which end again.
+    let block = || env.spawn(|| std::thread::sleep(Duration::from_millis(20)));
+    let others: Vec<_> = (0..8).map(|_| block()).collect();
+    others.into_iter().for_each(|other| other());
+    thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it was killed");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+/// A child inherits the signal mask of its parent, and nothing of the kernel thread that started
+/// it.
+pub fn child_inherits_the_signal_mask(_: Env) {
+    let mask = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with("SigBlk:"));
+        line.expect("a line of proc_pid_status(5)").to_owned()
+    };
+    let own = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    for _ in 0..2 {
+        let child = Command::new("cat").arg("/proc/self/status").output().unwrap().stdout;
+        assert_eq!(mask(std::str::from_utf8(&child).unwrap()), mask(&own));
+    }
+}

@@ -111,7 +111,8 @@ macro_rules! file_bodies {
             streams: a_pipe, bulk, many_writers, many_readers, without_a_reader, a_deadline_ends_both, flags_stay,
                 copy_between_anything, file_in_a_pipe_is_a_copy, copy_that_fills_a_pipe_ends;
             children: output, much_output, through_a_child, waiting, a_deadline_ends_a_wait_for_one, what_cannot_begin,
-                what_a_child_is_given, streams_of_ours;
+                what_a_child_is_given, streams_of_ours, child_that_is_to_die_with_its_parent_lives,
+                child_inherits_the_signal_mask;
         }
     };
 }

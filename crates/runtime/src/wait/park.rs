@@ -47,6 +47,11 @@ pub fn waits_as_microprocess() -> bool {
     matches!(gs_record::standing(), Standing::OnVp | Standing::Sticky)
 }
 
+/// Whether the caller is a microprocess that shares its kernel threads with others.
+pub fn is_microprocess() -> bool {
+    gs_record::standing() != Standing::Foreign
+}
+
 /// Returns the number of VPs of the runtime that runs the caller; `None` where [`on_vp`] is false.
 #[inline]
 pub fn vps() -> Option<usize> {
