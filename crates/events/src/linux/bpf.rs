@@ -53,7 +53,7 @@ pub mod tracepoint;
 mod types;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub use abi::{MOST_SLOTS, SIG_DATA, SLOT_SIZE};
 pub use status::{Seat, Status};
@@ -63,7 +63,6 @@ pub use crate::handoff::slot::{
     CLAIMING, LENT, WANT_BLOCKED as WANTS_BLOCKED, WANT_UNBLOCKED as WANTS_UNBLOCKED,
 };
 
-use crate::linux::wakeup::lost_descriptor;
 use crate::report::unavailable::Unavailable;
 use file_lock::FileLock;
 pub(crate) use follow::Followed;
@@ -259,13 +258,7 @@ impl Bpf {
     /// As [`attach`](Bpf::attach), but returns the step that was refused. Allocates nothing if the
     /// way is [`Way::Thread`].
     pub(crate) fn attach_here(&self, slot: u32) -> Result<Attached, (&'static str, io::Error)> {
-        self.attach_if(slot, true).inspect_err(|(_, error)| {
-            // The call uses no descriptors but the program's and new ones.
-            if error.raw_os_error() == Some(libc::EBADF) {
-                let program = self.event_fd().as_raw_fd();
-                lost_descriptor(program, "the program of its event source", error);
-            }
-        })
+        self.attach_if(slot, true)
     }
 
     pub(crate) fn not_attached(slot: u32, step: &str, error: &io::Error) -> io::Error {

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::report::stderr_signal_safe::print_signal_safe;
 
@@ -94,6 +95,12 @@ fn is_anonymous(fd: RawFd) -> bool {
 /// Async-signal-safe.
 #[cold]
 pub fn lost_descriptor(fd: RawFd, what: &str, error: &io::Error) -> ! {
+    static IS_REPORTED: AtomicBool = AtomicBool::new(false);
+    while IS_REPORTED.swap(true, Ordering::Relaxed) {
+        // Another thread reports, and ends the process.
+        // SAFETY: takes nothing.
+        unsafe { libc::pause() };
+    }
     // `io::Error` allocates when it prints.
     let number = error.raw_os_error().unwrap_or(0);
     print_signal_safe(format_args!(

@@ -40,7 +40,7 @@ pub(crate) struct SpawnRequest {
 }
 
 /// The closure and, later, the result, at the top of the microprocess's stack. Entry and handle
-/// refer to it by address. [`frames`](crate::memory::frames) recognises it by its first word.
+/// refer to it by address.
 #[repr(C, align(16))]
 pub(crate) struct Packet<F, T> {
     record: &'static Mp,

@@ -10,6 +10,8 @@
 
 use std::ffi::{c_int, c_void};
 
+use kumihimo_arch::cpu;
+
 use crate::kernel_thread::gs_record;
 use crate::microprocess::record::Mp;
 
@@ -56,8 +58,8 @@ fn walk(each: &mut dyn FnMut(&Frame) -> bool) {
         let frame = unsafe {
             Frame {
                 stack_pointer: _Unwind_GetCFA(context),
-                instruction: _Unwind_GetIPInfo(context, &raw mut before) - usize::from(before == 0),
-                is_outermost: _Unwind_GetIPInfo(context, &raw mut before) == 0,
+                instruction: _Unwind_GetIPInfo(context, &raw mut before)
+                    .wrapping_sub(usize::from(before == 0)),
                 context,
             }
         };
@@ -75,12 +77,19 @@ struct Frame {
     stack_pointer: usize,
     /// An address in the instruction that the frame executes: that of a call, mostly.
     instruction: usize,
-    /// Whether this is the end of the chain of frames: there is no return address.
-    is_outermost: bool,
     context: *mut Context,
 }
 
 impl Frame {
+    /// Whether this is the frame in which a microprocess begins. It has no unwind table, so that a
+    /// walk ends there.
+    fn is_first_of_microprocess(&self) -> bool {
+        /// Bytes of the function, rounded up to its alignment.
+        const SIZE: usize = 16;
+        let first = cpu::FIRST_STEP as *const () as usize;
+        (first..first + SIZE).contains(&self.instruction)
+    }
+
     fn landing_pad(&self) -> LandingPad {
         // SAFETY: the unwinder's context of the present frame; null or the table of its function.
         unsafe {
@@ -93,7 +102,7 @@ impl Frame {
 
 /// Whether everything below the caller's stack pointer is unused as far as `mp`'s slot reaches. Not
 /// so if the caller, which is `mp`, runs on another stack, even one that is an array in a frame of
-/// the slot.
+/// the slot: the chain of frames there does not end with the first one of `mp`.
 pub(crate) fn are_all_in_slot(mp: &Mp) -> bool {
     let end = mp.slot_end().addr();
     let slot = end - mp.class.get().slot_size()..end;
@@ -101,23 +110,10 @@ pub(crate) fn are_all_in_slot(mp: &Mp) -> bool {
     walk(&mut |frame| {
         let is_in_order = slot.contains(&frame.stack_pointer) && frame.stack_pointer >= last;
         last = frame.stack_pointer;
-        are = is_in_order && frame.is_outermost;
+        are = is_in_order && frame.is_first_of_microprocess();
         is_in_order && !are
     });
-    // The chain of another stack ends elsewhere.
-    are && is_first_frame(mp, last)
-}
-
-/// Whether a chain of frames that ends at `stack_pointer`, within the slot, begins with the first
-/// frame of `mp`: its packet is above that frame, aligned to 64 bytes, and refers to `mp`.
-fn is_first_frame(mp: &Mp, stack_pointer: usize) -> bool {
-    let packet = stack_pointer.next_multiple_of(64);
-    let record = std::ptr::from_ref(mp);
-    packet < record.addr() && {
-        // SAFETY: between a frame of the caller and the record there is the caller's stack, which
-        // is mapped and its own.
-        unsafe { std::ptr::with_exposed_provenance::<*const Mp>(packet).read() == record }
-    }
+    are
 }
 
 /// Whether a panic that starts here would be caught, at the latest by the first frame of the
@@ -128,18 +124,13 @@ pub(crate) fn can_unwind() -> bool {
         return true;
     }
     let mut can = false;
-    walk(&mut |frame| {
-        if frame.is_outermost {
-            return false;
+    walk(&mut |frame| match frame.landing_pad() {
+        LandingPad::None | LandingPad::Cleanup => true,
+        LandingPad::Catch => {
+            can = true;
+            false
         }
-        match frame.landing_pad() {
-            LandingPad::None | LandingPad::Cleanup => true,
-            LandingPad::Catch => {
-                can = true;
-                false
-            }
-            LandingPad::Terminate => false,
-        }
+        LandingPad::Terminate => false,
     });
     can
 }

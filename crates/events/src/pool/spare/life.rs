@@ -80,6 +80,9 @@ impl Kernel {
     #[cold]
     pub(crate) fn exhausted(&self, what: &io::Error) {
         if self.exhausted.fetch_add(1, Ordering::Relaxed) == 0 {
+            // Ends the process if the program has closed the descriptors, the event source's
+            // probably among them.
+            self.call.wake();
             let is_refused = what.raw_os_error() == Some(libc::EAGAIN);
             let cause = if is_refused { limit::likely_cause() } else { String::new() };
             let comma = if cause.is_empty() { "" } else { ": " };
