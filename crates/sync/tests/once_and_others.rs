@@ -274,3 +274,42 @@ fn barrier_time_out_leaves_the_round() {
     });
     assert_eq!(passed.into_inner(), 1_500);
 }
+
+#[test]
+fn oncelock_may_hold_a_borrow_that_ends_first() {
+    let cell = OnceLock::new();
+    {
+        let text = String::from("borrowed");
+        cell.set(&text).expect("empty");
+        assert_eq!(cell.get().map(|text| text.as_str()), Some("borrowed"));
+    }
+    // Compiles only if dropping the cell does not access the value's borrow (the drop check).
+}
+
+#[test]
+fn oncelock_drops_its_value_once() {
+    let value = Arc::new(());
+    let mut cell = OnceLock::new();
+    cell.set(value.clone()).expect("empty");
+    assert_eq!(Arc::strong_count(&value), 2);
+    drop(cell.take());
+    assert_eq!((Arc::strong_count(&value), cell.get()), (1, None));
+    cell.set(value.clone()).expect("empty again");
+    drop(cell);
+    assert_eq!(Arc::strong_count(&value), 1);
+    assert_eq!(OnceLock::<u8>::new().into_inner(), None);
+}
+
+#[test]
+fn poisoned_lazylock_names_itself_at_each_access() {
+    let cell: LazyLock<u8> = LazyLock::new(|| panic!("refuses"));
+    let message = || {
+        let panic = catch_unwind(AssertUnwindSafe(|| *cell)).expect_err("it panics");
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).expect("a text")
+    };
+    assert_eq!(message(), "refuses");
+    for _ in 0..2 {
+        assert_eq!(message(), "LazyLock instance has previously been poisoned");
+    }
+}

@@ -59,8 +59,9 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     pub fn force(this: &LazyLock<T, F>) -> &T {
         if !this.once.is_completed() {
             let data = this.data.get();
-            this.once.call(false, &mut |_| {
-                // SAFETY: a panic poisons `once`, so this closure runs once only. No other thread
+            this.once.call(true, &mut |state| {
+                assert!(!state.is_poisoned(), "LazyLock instance has previously been poisoned");
+                // SAFETY: a panic poisons `once`, so what follows runs once only. No other thread
                 // accesses the data meanwhile, and `f` is still there.
                 unsafe {
                     let f = ManuallyDrop::take(&mut (*data).f);

@@ -5,8 +5,6 @@ use crate::loom::const_fn;
 use crate::wait::deadline;
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
@@ -31,8 +29,9 @@ use std::time::{Duration, Instant};
 pub struct OnceLock<T> {
     once: Once,
     /// Written before `once` completes.
-    value: UnsafeCell<MaybeUninit<T>>,
-    owns: PhantomData<T>,
+    /// An `Option`, and no `Drop` of the cell: what `T` borrows may then end together with the cell,
+    /// as with std's (the drop check).
+    value: UnsafeCell<Option<T>>,
 }
 
 // SAFETY: shared readers get `&T`. The thread that writes the value may differ from the thread that
@@ -48,7 +47,7 @@ impl<T> OnceLock<T> {
         /// Creates an empty cell.
         #[inline]
         pub fn new() -> OnceLock<T> {
-            OnceLock { once: Once::new(), value: UnsafeCell::new(MaybeUninit::uninit()), owns: PhantomData }
+            OnceLock { once: Once::new(), value: UnsafeCell::new(None) }
         }
     }
 
@@ -63,8 +62,7 @@ impl<T> OnceLock<T> {
     /// Returns the value if it was written.
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: `once` is complete, so the value is there; it is borrowed exclusively.
-        self.once.is_completed().then(|| unsafe { (*self.value.get()).assume_init_mut() })
+        self.value.get_mut().as_mut()
     }
 
     /// Returns the value. Blocks the microprocess until it is written.
@@ -144,7 +142,7 @@ impl<T> OnceLock<T> {
                 let value = f.take().expect("called once")();
                 // SAFETY: `once` runs one closure at a time, and no thread reads the value before
                 // `once` completes.
-                unsafe { (*slot).write(value) };
+                unsafe { *slot = Some(value) };
             });
         }
         // SAFETY: `call` returns only when `once` is complete.
@@ -160,13 +158,10 @@ impl<T> OnceLock<T> {
     /// Takes the value out and leaves the cell empty.
     #[inline]
     pub fn take(&mut self) -> Option<T> {
-        if !self.once.is_completed() {
-            return None;
+        if self.once.is_completed() {
+            self.once = Once::new();
         }
-        self.once = Once::new();
-        // SAFETY: `once` was complete, so the value was there; the new `once` marks the cell as
-        // empty.
-        Some(unsafe { (*self.value.get()).assume_init_read() })
+        self.value.get_mut().take()
     }
 
     /// # Safety
@@ -174,17 +169,8 @@ impl<T> OnceLock<T> {
     #[inline]
     unsafe fn get_unchecked(&self) -> &T {
         debug_assert!(self.once.is_completed());
-        // SAFETY: the caller's contract.
-        unsafe { (*self.value.get()).assume_init_ref() }
-    }
-}
-
-impl<T> Drop for OnceLock<T> {
-    fn drop(&mut self) {
-        if self.once.is_completed() {
-            // SAFETY: `once` is complete, so the value is there; it is dropped once only.
-            unsafe { (*self.value.get()).assume_init_drop() };
-        }
+        // SAFETY: the caller's contract: the value is there, and is not written while borrowed.
+        unsafe { (*self.value.get()).as_ref().unwrap_unchecked() }
     }
 }
 
