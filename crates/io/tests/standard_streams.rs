@@ -253,3 +253,14 @@ fn exit_flushes_stdout() {
     let output = run("unfinished").output().unwrap();
     assert!(output.stdout.ends_with(b"no end of line"));
 }
+
+#[test]
+fn standard_streams_are_unwind_safe() {
+    fn is_safe<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>(_: Option<T>) {}
+    is_safe(None::<io::Stdin>);
+    is_safe(None::<io::StdinLock<'_>>);
+    is_safe(None::<io::Stdout>);
+    is_safe(None::<io::StdoutLock<'_>>);
+    is_safe(None::<io::Stderr>);
+    is_safe(None::<io::StderrLock<'_>>);
+}

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, BufRead, BufReader, IoSliceMut, IsTerminal, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::OnceLock;
 
 use kumihimo_sync::{Mutex, MutexGuard, PoisonError};
@@ -55,6 +56,12 @@ pub struct Stdin(&'static Input);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct StdinLock<'a>(MutexGuard<'a, BufReader<Raw>>);
+
+// As in std: a panic in the middle of a read leaves a stream that can be read from.
+impl UnwindSafe for Stdin {}
+impl RefUnwindSafe for Stdin {}
+impl UnwindSafe for StdinLock<'_> {}
+impl RefUnwindSafe for StdinLock<'_> {}
 
 /// The process's standard input, with one buffer for the process. The buffer is not std's: input
 /// that std has buffered is not returned here.

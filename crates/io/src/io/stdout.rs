@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, IoSlice, IsTerminal, LineWriter, Write};
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::OnceLock;
 
 use kumihimo_runtime::cancel::masked;
@@ -97,6 +98,16 @@ pub struct Stderr(&'static Reentrant<Raw>);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct StderrLock<'a>(ReentrantGuard<Raw>, PhantomData<&'a ()>);
+
+// As in std: a panic in the middle of a write leaves a stream that can be written to.
+impl UnwindSafe for Stdout {}
+impl RefUnwindSafe for Stdout {}
+impl UnwindSafe for StdoutLock<'_> {}
+impl RefUnwindSafe for StdoutLock<'_> {}
+impl UnwindSafe for Stderr {}
+impl RefUnwindSafe for Stderr {}
+impl UnwindSafe for StderrLock<'_> {}
+impl RefUnwindSafe for StderrLock<'_> {}
 
 /// The process's standard output, line-buffered. The buffer is not std's. It is flushed at `exit`,
 /// as in std, unless the lock is held then.
