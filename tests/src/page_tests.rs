@@ -31,4 +31,5 @@ carry! {
     resources "docs/src/guides/resources.md",
     configuration "docs/src/guides/configuration.md",
     memory "docs/src/guides/memory.md",
+    limits_attributes "docs/src/reference/limits/attributes.md",
 }

@@ -28,9 +28,8 @@ use std::time::{Duration, Instant};
 /// ```
 pub struct OnceLock<T> {
     once: Once,
-    /// Written before `once` completes.
-    /// An `Option`, and no `Drop` of the cell: what `T` borrows may then end together with the cell,
-    /// as with std's (the drop check).
+    /// Written before `once` completes. An `Option`, and no `Drop` of the cell: what `T` borrows
+    /// may then end together with the cell, as with std's (the drop check).
     value: UnsafeCell<Option<T>>,
 }
 
