@@ -5,6 +5,7 @@ mod callbacks;
 mod closed_descriptors;
 mod exhausted;
 mod other_stacks;
+mod sandbox;
 
 use std::io::ErrorKind;
 use std::sync::Arc;

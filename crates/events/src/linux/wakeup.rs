@@ -2,8 +2,8 @@
 //!
 //! A program that becomes a daemon may close all descriptors, and then opens its own files under
 //! the same numbers. A wake-up that wrote to such a number would write into the program's file. So
-//! a wake-up is a call that fails on everything but the runtime's own object, and the failure ends
-//! the process with the cause.
+//! a wake-up is a call that fails on everything but the runtime's own object. Where microprocesses
+//! depend on it, the failure ends the process with the cause.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -65,21 +65,16 @@ impl EpollWaker {
     }
 }
 
-/// Adds 1 to the counter of an eventfd of the runtime. Writes nothing if `fd` is a file, a pipe or
-/// a socket by now. Async-signal-safe.
-///
-/// # Panics
-/// Aborts the process if `fd` is no eventfd.
-pub fn add_to_eventfd(fd: BorrowedFd<'_>) {
+/// Adds 1 to the counter of an eventfd of the runtime. Writes nothing, and returns false, if `fd`
+/// is no eventfd by now, or is closed. Async-signal-safe.
+pub fn add_to_eventfd(fd: BorrowedFd<'_>) -> bool {
     let one = 1u64;
     let fd = fd.as_raw_fd();
     // SAFETY: 8 live bytes.
     let write = || unsafe { libc::write(fd, (&raw const one).cast(), 8) };
     // EAGAIN: the counter is at its maximum, so the eventfd is readable anyway.
     let is_full = || io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
-    if !is_anonymous(fd) || write() != 8 && !is_full() {
-        lost_descriptor(fd, "an eventfd", &io::Error::last_os_error());
-    }
+    is_anonymous(fd) && (write() == 8 || is_full())
 }
 
 /// Whether `fd` has no type of file, as eventfd(2) and the like have none (`anon_inode_getfile`,

@@ -4,35 +4,80 @@
 //! `PR_SET_PDEATHSIG` (prctl(2)) is sent when that thread ends, and the threads of the pool end
 //! long before the process. This thread lives as long as the process.
 
+use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
 use kumihimo_runtime::park;
+use kumihimo_runtime::remote_wake::begin_on_all_cores;
 use kumihimo_runtime::thread::blocking;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// The timer slack of a process that has not changed it, in nanoseconds (prctl(2)). Threads of the
+/// runtime's pool have less.
+const USUAL_SLACK: libc::c_ulong = 50_000;
+
 /// Runs `start`, which starts a child process, on the kernel thread for that. The child gets the
-/// caller's signal mask. On a thread that is no microprocess, and for a caller with a nice value of
-/// its own, runs it in place: the child inherits that value, which not every process may lower
-/// again.
+/// caller's signal mask. Runs it in place on a thread that is no microprocess, and if the caller's
+/// kernel thread differs in what else a child inherits: a sandbox of the caller's must hold for its
+/// children. A landlock domain is not visible; it nearly always comes with `no_new_privs`, which
+/// is.
 ///
 /// Blocks the microprocess until `start` has returned; other microprocesses continue. Not a
 /// cancellation point.
 pub(super) fn run<T: Send>(start: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let is_microprocess = park::is_microprocess();
     blocking(|| match is_microprocess.then(spawner).flatten() {
-        Some(spawner) if nice() == spawner.nice => spawner.run(start),
+        Some(spawner) if spawner.is_like_the_caller() => spawner.run(start),
         _ => start(),
     })
+}
+
+/// What a child inherits from the kernel thread that starts it, besides the signal mask.
+#[derive(PartialEq, Eq)]
+struct Inherited {
+    nice: i32,
+    /// Credentials, capabilities and filters, from `status` (proc_pid_status(5)).
+    status: Vec<String>,
+    cgroups: String,
+    namespaces: Vec<PathBuf>,
+}
+
+impl Inherited {
+    /// What a child of thread `tid` of this process would inherit. `None` without /proc.
+    fn of(tid: libc::pid_t) -> Option<Inherited> {
+        const LINES: [&str; 6] = ["Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:", "Seccomp"];
+        const NAMESPACES: [&str; 8] =
+            ["cgroup", "ipc", "mnt", "net", "pid_for_children", "time_for_children", "user", "uts"];
+        let thread = PathBuf::from(format!("/proc/self/task/{tid}"));
+        let status = fs::read_to_string(thread.join("status")).ok()?;
+        let is_inherited = |line: &&str| LINES.iter().any(|begins| line.starts_with(begins));
+        // SAFETY: takes integers. -1 is a value, too; a thread of this process exists.
+        let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t) };
+        // A namespace that this kernel does not have is absent for every thread.
+        let namespace = |name| fs::read_link(thread.join("ns").join(name)).ok();
+        Some(Inherited {
+            nice,
+            status: status.lines().filter(is_inherited).map(str::to_owned).collect(),
+            cgroups: fs::read_to_string(thread.join("cgroup")).unwrap_or_default(),
+            namespaces: NAMESPACES.into_iter().filter_map(namespace).collect(),
+        })
+    }
+}
+
+fn tid() -> libc::pid_t {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::gettid() }
 }
 
 struct Spawner {
     jobs: Sender<Job>,
     process: u32,
-    nice: i32,
+    tid: libc::pid_t,
 }
 
 /// The spawner, which the first call starts. `None` if no kernel thread can be started, and in a
@@ -41,20 +86,30 @@ fn spawner() -> Option<&'static Spawner> {
     static SPAWNER: OnceLock<Option<Spawner>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
         let (jobs, next) = channel::<Job>();
-        let (tells, nice) = channel();
+        let (tells, told) = channel();
         let thread = std::thread::Builder::new().name("kumi-spawn".into()).spawn(move || {
-            // Of the first caller. From here on each job brings its own.
-            let _ = set_mask(&all_signals());
-            let _ = tells.send(self::nice());
+            // What it has inherited from the first caller's kernel thread, and children would from
+            // it. Each job brings its own signal mask.
+            set_mask(&all_signals());
+            begin_on_all_cores();
+            // SAFETY: integers only.
+            unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, USUAL_SLACK) };
+            let _ = tells.send(tid());
             next.iter().for_each(|job| job());
         });
         thread.ok()?;
-        Some(Spawner { jobs, process: std::process::id(), nice: nice.recv().ok()? })
+        Some(Spawner { jobs, process: std::process::id(), tid: told.recv().ok()? })
     });
     spawner.as_ref().filter(|spawner| spawner.process == std::process::id())
 }
 
 impl Spawner {
+    /// Whether a child that is started here inherits what it would from the caller's kernel thread.
+    fn is_like_the_caller(&self) -> bool {
+        let own = Inherited::of(self.tid);
+        own.is_some() && own == Inherited::of(tid())
+    }
+
     /// Blocks the kernel thread until `start` has returned there.
     fn run<T: Send>(&self, start: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let mask = mask();
@@ -62,7 +117,7 @@ impl Spawner {
         let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || {
             let before = set_mask(&mask);
             let started = start();
-            let _ = set_mask(&before);
+            set_mask(&before);
             let _ = done.send(started);
         });
         // SAFETY: `recv` below returns only after the job has run, or was dropped without having
@@ -72,12 +127,6 @@ impl Spawner {
         self.jobs.send(job).map_err(|_| gone())?;
         outcome.recv().map_err(|_| gone())?
     }
-}
-
-/// The nice value of the calling kernel thread.
-fn nice() -> i32 {
-    // SAFETY: takes integers. -1 is a value, too; no error is possible for the caller itself.
-    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
 fn all_signals() -> libc::sigset_t {

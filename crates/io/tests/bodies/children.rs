@@ -207,4 +207,7 @@ pub fn child_inherits_the_signal_mask(_: Env) {
         let child = Command::new("cat").arg("/proc/self/status").output().unwrap().stdout;
         assert_eq!(mask(std::str::from_utf8(&child).unwrap()), mask(&own));
     }
+    // That of the process, and not that of a thread of the pool.
+    let slack = shell("cat /proc/$$/timerslack_ns").output().unwrap().stdout;
+    assert_eq!(String::from_utf8(slack).unwrap().trim(), "50000");
 }

@@ -12,7 +12,6 @@ use std::ffi::{c_int, c_void};
 
 use kumihimo_arch::cpu;
 
-use crate::kernel_thread::gs_record;
 use crate::microprocess::record::Mp;
 
 mod landing_pad;
@@ -117,12 +116,9 @@ pub(crate) fn are_all_in_slot(mp: &Mp) -> bool {
 }
 
 /// Whether a panic that starts here would be caught, at the latest by the first frame of the
-/// calling microprocess: no frame on the way ends the process, and none lacks unwind tables.
+/// calling microprocess or kernel thread: no frame on the way ends the process, and none lacks
+/// unwind tables.
 pub(crate) fn can_unwind() -> bool {
-    // A kernel thread, or a microprocess that is one: std catches in its first frame.
-    if gs_record::current_mp().is_none() {
-        return true;
-    }
     let mut can = false;
     walk(&mut |frame| match frame.landing_pad() {
         LandingPad::None | LandingPad::Cleanup => true,

@@ -64,7 +64,10 @@ pub fn would_unwind() -> bool {
 
 /// Whether cancellation is due for the calling kernel thread, which runs no microprocess.
 fn one_to_one_due() -> bool {
-    foreign_thread::due() && cfg!(panic = "unwind") && !std::thread::panicking()
+    foreign_thread::due()
+        && cfg!(panic = "unwind")
+        && !std::thread::panicking()
+        && frames::can_unwind()
 }
 
 /// A cancellation point and a switch point.

@@ -52,7 +52,8 @@ fn only_an_eventfd_counts_as_one() {
     assert!(is_anonymous(eventfd.as_raw_fd()));
     assert!(!is_anonymous(file.as_raw_fd()) && !is_anonymous(reader.as_raw_fd()));
     assert!(!is_anonymous(-1));
-    add_to_eventfd(eventfd.as_fd());
+    assert!(!add_to_eventfd(file.as_fd()) && !add_to_eventfd(reader.as_fd()));
+    assert!(add_to_eventfd(eventfd.as_fd()));
     let mut n = 0u64;
     // SAFETY: 8 live bytes.
     assert_eq!(unsafe { libc::read(eventfd.as_raw_fd(), (&raw mut n).cast(), 8) }, 8);
