@@ -9,6 +9,7 @@
 //! (`sys/personality/dwarf/eh.rs`).
 
 use std::ffi::{c_int, c_void};
+use std::hint::black_box;
 
 use kumihimo_arch::cpu;
 
@@ -118,7 +119,11 @@ pub(crate) fn are_all_in_slot(mp: &Mp) -> bool {
 /// Whether a panic that starts here would be caught, at the latest by the first frame of the
 /// calling microprocess or kernel thread: no frame on the way ends the process, and none lacks
 /// unwind tables.
+#[inline(never)]
 pub(crate) fn can_unwind() -> bool {
+    // An unknown function, so that the compiler takes this one for one that may panic. The table of
+    // its caller would lack the call otherwise, which means the end of the process there.
+    let walk: fn(&mut dyn FnMut(&Frame) -> bool) = black_box(walk);
     let mut can = false;
     walk(&mut |frame| match frame.landing_pad() {
         LandingPad::None | LandingPad::Cleanup => true,
