@@ -316,6 +316,9 @@ pub fn a_full_disk(_: Env) {
             fs::copy(disk.join("a"), disk.join("b")).unwrap_err().kind(),
             ErrorKind::StorageFull
         );
+        // Emptied first: a child process that another test is about to start may still have the
+        // file open.
+        File::create(disk.join("a")).unwrap();
         fs::remove_file(disk.join("a")).unwrap();
         fs::write(disk.join("b"), [2; 65_536]).unwrap();
     });

@@ -42,17 +42,20 @@ unsafe extern "C" {
     fn _Unwind_GetLanguageSpecificData(context: *mut Context) -> *const u8;
 }
 
+/// Visits a frame. Returns whether the walk goes on.
+type Each<'a> = dyn FnMut(&Frame) -> bool + 'a;
+
 /// Calls `each` for the frames from the caller's on, until it returns false. Blocks the kernel
 /// thread if a library is being loaded meanwhile (dl_iterate_phdr(3), in older versions of libgcc).
-fn walk(each: &mut dyn FnMut(&Frame) -> bool) {
-    struct Walk<'a> {
-        each: &'a mut dyn FnMut(&Frame) -> bool,
+fn walk(each: &mut Each<'_>) {
+    struct Walk<'a, 'b> {
+        each: &'a mut Each<'b>,
         rest: usize,
     }
 
     extern "C" fn visit(context: *mut Context, walk: *mut c_void) -> c_int {
         // SAFETY: the argument below, which outlives the walk.
-        let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
+        let walk = unsafe { &mut *walk.cast::<Walk<'_, '_>>() };
         let mut before = 0;
         // SAFETY: the unwinder's context of the present frame.
         let frame = unsafe {
@@ -123,7 +126,7 @@ pub(crate) fn are_all_in_slot(mp: &Mp) -> bool {
 pub(crate) fn can_unwind() -> bool {
     // An unknown function, so that the compiler takes this one for one that may panic. The table of
     // its caller would lack the call otherwise, which means the end of the process there.
-    let walk: fn(&mut dyn FnMut(&Frame) -> bool) = black_box(walk);
+    let walk: fn(&mut Each<'_>) = black_box(walk);
     let mut can = false;
     walk(&mut |frame| match frame.landing_pad() {
         LandingPad::None | LandingPad::Cleanup => true,
