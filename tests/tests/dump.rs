@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use kumihimo::runtime::{OnDeadlock, Runtime, dump, metrics};
 use kumihimo::sync::{Barrier, mpsc};
@@ -134,14 +135,18 @@ fn dump_on_request_shows_every_state() {
             let end = over.clone();
             let (seen, text) =
                 (Arc::new(AtomicBool::new(false)), Arc::new(std::sync::Mutex::new(String::new())));
+            let begun = seen.clone();
             let runs = named("runs", move || {
                 thread::yield_now();
                 seen.store(true, SeqCst);
                 loops_here(&end);
             });
             let to = text.clone();
-            // A kernel thread requests the dump.
+            // A kernel thread requests the dump, once the microprocess runs.
             let asks = std::thread::spawn(move || {
+                while !begun.load(SeqCst) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 *to.lock().expect("not poisoned") = dumped();
                 over.store(true, SeqCst);
             });
