@@ -16,6 +16,17 @@ use crate::common::*;
 
 const NOBODY: u32 = 65534;
 
+/// Whether an object can be installed here. If not, prints that test `name` is skipped.
+fn may_install(name: &str) -> bool {
+    if loaded(name, 1).next().is_none() {
+        return false;
+    }
+    if !root() {
+        skip(name, "installing needs root");
+    }
+    root()
+}
+
 /// A private bpffs with an object installed for user nobody. Removed on drop.
 struct Installed {
     place: PathBuf,
@@ -98,11 +109,8 @@ fn remedy(result: Result<Bpf, Unavailable>) -> Unavailable {
 #[test]
 fn unprivileged_user_gets_the_same_events_from_a_seat() {
     const NAME: &str = "unprivileged_user_gets_the_same_events_from_a_seat";
-    if loaded(NAME, 1).next().is_none() {
+    if !may_install(NAME) {
         return;
-    }
-    if !root() {
-        return skip(NAME, "installing needs root");
     }
     let installed = Installed::new("seat", 2, 100);
     let store = &installed.store;
@@ -158,11 +166,8 @@ fn unprivileged_user_gets_the_same_events_from_a_seat() {
 #[test]
 fn seat_is_free_although_a_child_process_has_its_descriptor() {
     const NAME: &str = "seat_is_free_although_a_child_process_has_its_descriptor";
-    if loaded(NAME, 1).next().is_none() {
+    if !may_install(NAME) {
         return;
-    }
-    if !root() {
-        return skip(NAME, "installing needs root");
     }
     let installed = Installed::new("child", 1, 1);
     let _paranoid = Paranoid::set("1");
@@ -194,11 +199,8 @@ fn seat_is_free_although_a_child_process_has_its_descriptor() {
 #[test]
 fn refused_seat_names_perf_event_paranoid() {
     const NAME: &str = "refused_seat_names_perf_event_paranoid";
-    if loaded(NAME, 1).next().is_none() {
+    if !may_install(NAME) {
         return;
-    }
-    if !root() {
-        return skip(NAME, "installing needs root");
     }
     let installed = Installed::new("paranoid", 1, 1);
     let _paranoid = Paranoid::set("2");
@@ -210,11 +212,8 @@ fn refused_seat_names_perf_event_paranoid() {
 #[test]
 fn install_is_idempotent_and_uninstall_leaves_nothing() {
     const NAME: &str = "install_is_idempotent_and_uninstall_leaves_nothing";
-    if loaded(NAME, 1).next().is_none() {
+    if !may_install(NAME) {
         return;
-    }
-    if !root() {
-        return skip(NAME, "installing needs root");
     }
     let installed = Installed::new("install", 2, 5);
     let store = &installed.store;
@@ -270,11 +269,8 @@ fn store_path(installed: &Installed) -> PathBuf {
 #[test]
 fn foreign_seat_in_the_cookie_reports_nothing() {
     const NAME: &str = "foreign_seat_in_the_cookie_reports_nothing";
-    if loaded(NAME, 1).next().is_none() {
+    if !may_install(NAME) {
         return;
-    }
-    if !root() {
-        return skip(NAME, "installing needs root");
     }
     // A program whose cookie names another user's seat must report nothing. Here root uses a seat
     // of user nobody.

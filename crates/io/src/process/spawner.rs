@@ -80,10 +80,16 @@ struct Spawner {
     tid: libc::pid_t,
 }
 
-/// The spawner, which the first call starts. `None` if no kernel thread can be started, and in a
-/// forked child, which lacks it.
+/// The spawner, which the first call starts. `None` if no kernel thread can be started, in a forked
+/// child, which lacks it, and as long as every caller has a sandbox, which it would inherit.
 fn spawner() -> Option<&'static Spawner> {
     static SPAWNER: OnceLock<Option<Spawner>> = OnceLock::new();
+    if SPAWNER.get().is_none() {
+        let of_process = Inherited::of(std::process::id() as libc::pid_t);
+        if of_process.is_none() || of_process != Inherited::of(tid()) {
+            return None;
+        }
+    }
     let spawner = SPAWNER.get_or_init(|| {
         let (jobs, next) = channel::<Job>();
         let (tells, told) = channel();

@@ -90,7 +90,7 @@ impl Kernel {
             // user scheduler does not return. The watchdog repeats its request in both cases. The
             // microprocess detects the loss of its VP when it next enters the user scheduler, as a
             // sleeper does.
-            let _ = self.take_over(index, Slot::claim);
+            self.take_over(index, Slot::claim);
         }
         // Takes one entry at a time: if the user scheduler does not return, other threads handle
         // the rest.
