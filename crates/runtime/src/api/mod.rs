@@ -3,6 +3,7 @@
 //! Calls enter here and go to lower rooms: `spawn` to `lifecycle`, waits to `wait`, the builder to
 //! `scheduler`. Only the crate's root imports this room, and re-exports it. May use all rooms.
 
+pub(crate) mod builder;
 pub(crate) mod handle;
 pub(crate) mod join_handle;
 pub(crate) mod one_to_one;
