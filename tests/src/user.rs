@@ -27,3 +27,10 @@ pub fn become_user(id: u32) -> bool {
     assert!(status.lines().any(|line| line == "CapEff:\t0000000000000000"), "{status}");
     true
 }
+
+/// Returns the number of a user that no other process has. The kernel counts processes, locked
+/// memory and pending signals per user, and a test that exhausts them must not share the account.
+#[must_use]
+pub fn own_user() -> u32 {
+    1_000_000 + std::process::id()
+}

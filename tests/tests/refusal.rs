@@ -11,9 +11,7 @@ use kumihimo_events::watch;
 use kumihimo_tests::process::{again, alone, has_vps, is_child};
 use kumihimo_tests::refusal::refuse;
 use kumihimo_tests::skip;
-use kumihimo_tests::user::become_user;
-
-const NOBODY: u32 = 65534;
+use kumihimo_tests::user::{become_user, own_user};
 
 fn limit(resource: libc::__rlimit_resource_t, to: u64) {
     let limit = libc::rlimit { rlim_cur: to, rlim_max: to };
@@ -50,7 +48,7 @@ fn perf_or_skip(test: &str) -> Option<Perf> {
 #[test]
 fn perf_needs_no_privilege() {
     alone("perf_needs_no_privilege", || {
-        if !become_user(NOBODY) {
+        if !become_user(own_user()) {
             return skip("perf_needs_no_privilege", "not root");
         }
         let Some(perf) = perf_or_skip("perf_needs_no_privilege") else { return };
@@ -68,7 +66,7 @@ fn exhausted_locked_memory_is_a_clear_error() {
     alone("exhausted_locked_memory_is_a_clear_error", || {
         limit(libc::RLIMIT_MEMLOCK, 0);
         limit(libc::RLIMIT_NOFILE, allowed(libc::RLIMIT_NOFILE));
-        if !become_user(NOBODY) {
+        if !become_user(own_user()) {
             return skip("exhausted_locked_memory_is_a_clear_error", "not root");
         }
         let Some(perf) = perf_or_skip("exhausted_locked_memory_is_a_clear_error") else {
@@ -100,12 +98,9 @@ fn exhausted_locked_memory_is_a_clear_error() {
             refused.why.contains("locked memory") && refused.remedy.contains("ulimit -l"),
             "{refused}"
         );
-        // Released when the events end. Other processes of this user may take it meanwhile, so
-        // several attempts may be necessary.
+        // Released when the events end.
         watched.clear();
-        while perf.watch_this_thread().is_err() {
-            std::thread::yield_now();
-        }
+        drop(perf.watch_this_thread().expect("locked memory again"));
     });
 }
 

@@ -9,7 +9,7 @@ use kumihimo::runtime::{Events, Runtime, metrics};
 use kumihimo::sync::Barrier;
 use kumihimo::thread;
 use kumihimo_tests::process::{kernel_threads, one_to_one};
-use kumihimo_tests::user::become_user;
+use kumihimo_tests::user::{become_user, own_user};
 
 use crate::blocked::{Blocked, begin, block, nanosleep};
 use crate::under::{ALL, limit, under, well_and_said_once, with_vps};
@@ -103,12 +103,6 @@ fn exhausted_user_processes_delay_handoffs_only() {
         },
         well_and_said_once(SAID),
     );
-}
-
-/// A user without other processes, including other runs of this test: the limit applies to all
-/// processes of a user.
-fn own_user() -> u32 {
-    1_000_000 + std::process::id()
 }
 
 /// Number of the lowest free descriptor.

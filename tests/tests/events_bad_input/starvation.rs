@@ -11,7 +11,7 @@ use kumihimo::thread;
 use kumihimo_events::limit::Limit;
 use kumihimo_tests::process::{again, alone, is_child, one_to_one};
 use kumihimo_tests::skip;
-use kumihimo_tests::user::become_user;
+use kumihimo_tests::user::{become_user, own_user};
 
 use crate::blocked::{begin, block};
 use crate::under::{ALL, under, well_and_said_once, with_vps};
@@ -144,7 +144,7 @@ fn dropped_privileges_switch_to_the_fallback_source() {
     let body = |_| {
         with_vps(2, || {
             block(2).release();
-            if !become_user(1_000_000 + std::process::id()) {
+            if !become_user(own_user()) {
                 return eprintln!("\n[skip] not root");
             }
             for _ in 0..3 {
