@@ -605,10 +605,10 @@ impl Builder {
         self
     }
 
-    /// Sets a signal, for example `libc::SIGUSR2`, that makes the process write [`dump`](crate::observe::dump::dump) to
-    /// standard error, for the lifetime of the process. The handler only wakes a kernel thread that
-    /// waits for it. `KUMI_DUMP_SIGNAL=USR2` in the environment applies if the program does not
-    /// call this.
+    /// Sets a signal, for example `libc::SIGUSR2`, that makes the process write
+    /// [`dump`](crate::observe::dump::dump) to standard error, for the lifetime of the process. The
+    /// handler only wakes a kernel thread that waits for it. `KUMI_DUMP_SIGNAL=USR2` in the
+    /// environment applies if the program does not call this.
     ///
     /// Interrupted system calls continue or return EINTR, as signal(7) describes for a handler with
     /// `SA_RESTART`. Default: none.
