@@ -237,7 +237,7 @@ impl Ext2 {
         take: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
         let size = self.geometry.block_size as u64;
-        let blocks = self.directory_blocks(directory);
+        let blocks = self.directory_blocks(directory)?;
         let numbers = directory.state().fields.block;
         let mut bytes = vec![0; self.geometry.block_size];
         for logical in offset / size..blocks {
