@@ -53,6 +53,9 @@ impl Store for Ext2 {
         if let Some(size) = changes.size {
             self.truncate(&inode, size)?;
         }
+        if let Some(permissions) = changes.permissions {
+            self.set_mode_of_list(&inode, permissions)?;
+        }
         self.change_fields(&inode, changes)?;
         self.show(node)
     }

@@ -1,8 +1,8 @@
 //! Ordered walk over a file's block map, in which no indirect block may occur twice.
 //!
 //! On a hostile disk the indirect blocks of one file may refer to each other or all to one block. A
-//! few kilobytes then describe billions of blocks. Every loop over a whole map therefore runs
-//! here: visited indirect blocks are remembered, and a second visit ends the walk with `EIO`. A walk
+//! few kilobytes then describe billions of blocks. Every loop over a whole map therefore runs here:
+//! visited indirect blocks are remembered, and a second visit ends the walk with `EIO`. A walk
 //! costs no more than the indirect blocks that the disk really has.
 
 use std::collections::HashSet;
@@ -63,8 +63,8 @@ impl Ext2 {
         Ok(None)
     }
 
-    /// Checks that the part `from..to` of a map, in blocks, has no indirect block twice. A loop over
-    /// this part then takes no more steps than the disk has block numbers.
+    /// Checks that the part `from..to` of a map, in blocks, has no indirect block twice. A loop
+    /// over this part then takes no more steps than the disk has block numbers.
     pub(crate) fn check_map(&self, inode: &Inode, from: u64, to: u64) -> Result<(), Errno> {
         let block = inode.state().fields.block;
         self.walk_map(inode.number, &block, from, |run| Ok((run.logical >= to).then_some(())))?;
