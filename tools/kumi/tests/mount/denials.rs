@@ -64,7 +64,7 @@ struct Tmpfs {
 impl Tmpfs {
     fn new(test: &str, options: &str) -> Option<Tmpfs> {
         let scratch = Scratch::new("denials");
-        // Users who are not root get to the mounts below.
+        // Other users than root reach the mounts below.
         std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).expect("chmod");
         let at = scratch.directory("host");
         let text = at.to_str().expect("UTF-8");

@@ -1,5 +1,5 @@
-//! Access control lists: who is denied, what is inherited, and what chmod(2) changes. Lists are
-//! given in the encoding of setxattr(2).
+//! Access control lists: denials, inheritance, and changes by chmod(2). Lists are given in the
+//! encoding of setxattr(2).
 
 use rustix::fs::{OFlags, XattrFlags};
 
