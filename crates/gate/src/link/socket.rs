@@ -9,16 +9,18 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use kumihimo_machine::descriptors::{Descriptors, Kept};
+use kumihimo_machine::descriptors::Descriptors;
+use kumihimo_machine::peer_socket::PeerSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::error::{Error, ErrorKind};
+use crate::link::link_poller::LinkPoller;
 use crate::wire::error_record::{decode_error, encode_error};
 use crate::wire::packet::{Record, send};
 use crate::wire::peer::Peer;
@@ -61,12 +63,14 @@ pub(crate) struct Connection {
     /// This process's number for it.
     pub(crate) id: u64,
     pub(crate) peer: Peer,
-    pub(crate) socket: ManuallyDrop<Kept>,
+    pub(crate) socket: ManuallyDrop<PeerSocket>,
     /// This side has ended it.
     pub(crate) closed: AtomicBool,
     pub(crate) descriptors: Arc<Descriptors>,
     /// Inode of the socket, which identifies it.
     pub(crate) inode: u64,
+    /// The poller that receives what comes.
+    pub(crate) poller: Weak<LinkPoller>,
 }
 
 pub(crate) fn inode(socket: &impl AsFd) -> u64 {
@@ -164,6 +168,13 @@ impl Link {
     /// both sides. Does not wait.
     pub(crate) fn close(&self, why: &Error) {
         self.connection.close(why);
+    }
+
+    /// Has the link poller receive what the other side has sent up to now.
+    pub(crate) fn look(&self) {
+        if let Some(poller) = self.connection.poller.upgrade() {
+            poller.look_at(self.id());
+        }
     }
 
     fn send_record(&self, record: &[u8], with: Option<BorrowedFd<'_>>) -> Result<(), Error> {
