@@ -115,7 +115,7 @@ impl Quotas {
     }
 }
 
-/// Whether this user is the server's own, or root, who may do more to it than call its gates.
+/// Whether this user is the server's own or root, which may do more to it than call its gates.
 pub(crate) fn is_own(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

@@ -14,15 +14,15 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 /// Most threads. A peer that blocks one of them occupies it alone; what comes when all are blocked
 /// stays open until one returns.
 const MAX_THREADS: usize = 64;
-/// Most disposals of one user under way, so that no user occupies all threads. A user who has so
-/// many is served no further connection.
+/// Most disposals of one user under way, so that no user occupies all threads. No further
+/// connection of a user with so many is served.
 pub const MAX_OF_USER: usize = 16;
 /// Time after which an idle thread ends.
 const IDLE: Duration = Duration::from_secs(1);
 /// A thread only closes; the kernel's part runs on the kernel's stack.
 const STACK: usize = 64 << 10;
 
-/// What is to be dropped, and the user who has passed it.
+/// What is to be dropped, and the user that has passed it.
 struct Disposal {
     of: u32,
     what: Box<dyn Send>,

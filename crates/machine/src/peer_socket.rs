@@ -130,8 +130,8 @@ impl PeerSocket {
         self.uid
     }
 
-    /// Receives bytes of a stream, or a datagram, that have come, unless a descriptor is with them: then nothing is
-    /// received, and the connection is to be dropped.
+    /// Receives bytes of a stream, or a datagram, that have come, unless a descriptor is with them:
+    /// then nothing is received, and the connection is to be dropped.
     ///
     /// # Errors
     /// Returns the error of recvmsg(2) or recv(2).

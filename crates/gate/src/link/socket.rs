@@ -9,8 +9,8 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use kumihimo_machine::descriptors::Descriptors;
@@ -20,7 +20,6 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::error::{Error, ErrorKind};
-use crate::link::link_poller::LinkPoller;
 use crate::wire::error_record::{decode_error, encode_error};
 use crate::wire::packet::{Record, send};
 use crate::wire::peer::Peer;
@@ -57,6 +56,15 @@ pub(crate) fn parse(record: &Record) -> Option<LinkRecord> {
     }
 }
 
+/// Has the link poller, which is above this module, look at the link of this number.
+pub(crate) struct Look(pub(crate) Box<dyn Fn(u64) + Send + Sync>);
+
+impl std::fmt::Debug for Look {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Look").finish_non_exhaustive()
+    }
+}
+
 /// The socket of a link, and the process at its other end.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -69,8 +77,8 @@ pub(crate) struct Connection {
     pub(crate) descriptors: Arc<Descriptors>,
     /// Inode of the socket, which identifies it.
     pub(crate) inode: u64,
-    /// The poller that receives what comes.
-    pub(crate) poller: Weak<LinkPoller>,
+    /// Has the link poller look at the link.
+    pub(crate) look: Look,
 }
 
 pub(crate) fn inode(socket: &impl AsFd) -> u64 {
@@ -172,9 +180,7 @@ impl Link {
 
     /// Has the link poller receive what the other side has sent up to now.
     pub(crate) fn look(&self) {
-        if let Some(poller) = self.connection.poller.upgrade() {
-            poller.look_at(self.id());
-        }
+        (self.connection.look.0)(self.id());
     }
 
     fn send_record(&self, record: &[u8], with: Option<BorrowedFd<'_>>) -> Result<(), Error> {

@@ -16,7 +16,7 @@ use kumihimo_runtime::{Locked, lock};
 use crate::error::{Error, ErrorKind};
 use crate::handshake::record::{Hello, LaneSize, WakeAddress};
 use crate::link::fork::forked_child_error;
-use crate::link::socket::{Connection, Link, inode};
+use crate::link::socket::{Connection, Link, Look, inode};
 use crate::options::EVERY_USER;
 use crate::wire::peer::Peer;
 
@@ -158,6 +158,12 @@ impl LinkPoller {
         peer: Peer,
         socket: PeerSocket,
     ) -> Arc<Connection> {
+        let poller = Arc::downgrade(self);
+        let look = Look(Box::new(move |id| {
+            if let Some(poller) = poller.upgrade() {
+                poller.look_at(id);
+            }
+        }));
         let (closed, descriptors, inode) =
             (AtomicBool::new(false), self.descriptors.clone(), inode(&socket));
         Arc::new(Connection {
@@ -167,7 +173,7 @@ impl LinkPoller {
             closed,
             descriptors,
             inode,
-            poller: Arc::downgrade(self),
+            look,
         })
     }
 
