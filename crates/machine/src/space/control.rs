@@ -17,6 +17,7 @@ use super::shared::{Limits, Shared};
 use crate::directory::{socket, socket_name};
 use crate::error::Error;
 use crate::handler::ControlHandler;
+use crate::peer_socket::PeerSocket;
 
 /// Stack size for answers, which take locks and names and unwind stacks. Untouched stack costs no
 /// memory.
@@ -64,6 +65,7 @@ impl Control {
             SocketType::STREAM,
             BACKLOG,
         )?);
+        let listener = PeerSocket::opaque(listener, number.directory.owner());
         let stop = number.directory.keep(stop);
         let shared = Arc::new(Shared {
             number,
