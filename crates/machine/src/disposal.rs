@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, SigmaskHow};
+use kumihimo_arch::signal_mask;
 
 /// Most threads. A peer that blocks one of them occupies it alone; what comes when all are blocked
 /// stays open until one returns.
@@ -86,15 +86,8 @@ pub fn dispose(uid: u32, what: impl Send + 'static) {
     *state.users.entry(uid).or_default() += 1;
     state.queue.push_back(Disposal { of: uid, what: Box::new(what) });
     if state.queue.len() > state.idle && state.threads < MAX_THREADS {
-        // The new thread has its creator's mask from its first instruction on.
-        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
-        let begun = thread::Builder::new()
-            .name("kumi-close".into())
-            .stack_size(STACK)
-            .spawn(|| run(process));
-        if let Ok(before) = before {
-            let _ = before.thread_set_mask();
-        }
+        let builder = thread::Builder::new().name("kumi-close".into()).stack_size(STACK);
+        let begun = signal_mask::spawn_blocked(builder, || run(process));
         state.threads += usize::from(begun.is_ok());
     }
     drop(state);
