@@ -33,5 +33,5 @@ mod session;
 
 pub use log::Sync;
 pub use options::{Options, run};
-pub use serve::{Replayed, Running};
+pub use serve::{Repaired, Replayed, Running, repair};
 pub use server::{Server, Settings};

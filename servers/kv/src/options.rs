@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use kumihimo::signal::{self, Kind};
@@ -10,6 +10,7 @@ use kumihimo::sync::Arc;
 use kumihimo::thread;
 
 use crate::log::Sync;
+use crate::serve::{Repaired, repair};
 use crate::server::{Server, Settings};
 
 /// Parsed options.
@@ -31,6 +32,10 @@ pub struct Options {
     /// When a change in the append log is durable
     #[arg(long, value_enum, value_name = "WHEN", default_value = "everysec")]
     sync: Sync,
+    /// Truncate a damaged append log at the damage, and exit. What follows the damage is saved in
+    /// FILE.dropped-OFFSET
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "unix", "append_log"])]
+    repair: Option<PathBuf>,
     /// Maximum number of connected clients
     #[arg(long, value_name = "N", default_value = "10000", value_parser = at_least_one)]
     max_connections: usize,
@@ -48,11 +53,32 @@ fn bytes(text: &str) -> Result<usize, String> {
 /// Serves until SIGTERM, SIGINT or `SHUTDOWN`. Prints the listening addresses once the server
 /// accepts connections. Blocks the calling kernel thread.
 ///
+/// With `--repair`, repairs an append log and returns.
+///
 /// # Errors
-/// As [`Server::start`] and [`Running::wait`](crate::Running::wait), as text.
+/// As [`Server::start`], [`Running::wait`](crate::Running::wait) and [`repair`], as text.
 pub fn run(options: Options) -> Result<(), String> {
-    let served = thread::spawn(move || serve(options)).join();
+    let served = thread::spawn(move || match &options.repair {
+        Some(path) => repair_log(path),
+        None => serve(options),
+    });
+    let served = served.join();
     served.map_err(|_| "the server panicked".to_owned())?.map_err(|e| e.to_string())
+}
+
+fn repair_log(path: &Path) -> io::Result<()> {
+    let about = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+    let Repaired { commands, good, removed, damage } = repair(path).map_err(about)?;
+    let path = path.display();
+    if let Some((damage, saved)) = &damage {
+        println!("{path}: damaged at byte {good}: {damage}");
+        println!("{path}: the bytes from there on are saved in {}", saved.display());
+    }
+    match removed {
+        0 => println!("{path}: intact: {commands} commands in {good} bytes"),
+        _ => println!("{path}: {removed} bytes removed: {commands} commands in {good} bytes"),
+    }
+    Ok(())
 }
 
 fn serve(options: Options) -> io::Result<()> {
@@ -75,12 +101,6 @@ fn serve(options: Options) -> io::Result<()> {
             eprintln!(
                 "kv: {path}: {} bytes of an incomplete command at the end are dropped",
                 found.dropped
-            );
-        }
-        if let Some(kept) = &found.kept {
-            eprintln!(
-                "kv: {path}: the dropped bytes are not the beginning of a command either and are saved in {}",
-                kept.display()
             );
         }
         eprintln!("kv: {path}: {} commands replayed", found.commands);

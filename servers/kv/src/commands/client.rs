@@ -8,7 +8,7 @@ use crate::commands::{SYNTAX, no_subcommand, number};
 use crate::data::databases::DATABASES;
 use crate::protocol::reply::Version;
 use crate::protocol::request::Args;
-use crate::session::{After, Answer, Session, wrong_arity};
+use crate::session::{After, Answer, Session, shown, wrong_arity};
 
 /// The version of Redis whose behaviour the server follows. Clients read it to detect features.
 pub const REDIS_VERSION: &str = "7.0.15";
@@ -86,11 +86,7 @@ pub fn hello(session: &mut Session, args: Args<'_>) -> Answer {
         } else if word.eq_ignore_ascii_case(b"setname") && left >= 1 {
             name = words.next();
         } else {
-            return Err(format!(
-                "Syntax error in HELLO option '{}'",
-                String::from_utf8_lossy(word)
-            )
-            .into());
+            return Err(format!("Syntax error in HELLO option '{}'", shown(word)).into());
         }
     }
     let Some(client) = session.client.clone() else { return Err("no client".into()) };
@@ -136,11 +132,7 @@ pub fn client(session: &mut Session, args: Args<'_>) -> Answer {
     let name = args.at(1).to_ascii_lowercase();
     let exactly = |words: usize| {
         let fits = args.len() == words;
-        if fits {
-            Ok(())
-        } else {
-            Err(wrong_arity(&format!("client|{}", String::from_utf8_lossy(&name))))
-        }
+        if fits { Ok(()) } else { Err(wrong_arity(&format!("client|{}", shown(&name)))) }
     };
     match name.as_slice() {
         b"id" => {
@@ -165,14 +157,10 @@ pub fn client(session: &mut Session, args: Args<'_>) -> Answer {
                 b"lib-name" => &mut told.library,
                 b"lib-ver" => &mut told.version,
                 _ => {
-                    return Err(format!(
-                        "Unrecognized option '{}'",
-                        String::from_utf8_lossy(args.at(2))
-                    )
-                    .into());
+                    return Err(format!("Unrecognized option '{}'", shown(args.at(2))).into());
                 }
             };
-            *to = plain(args.at(3), &String::from_utf8_lossy(&what))?;
+            *to = plain(args.at(3), &shown(&what))?;
             session.reply.ok();
         }
         b"no-evict" | b"no-touch" => {
@@ -219,7 +207,7 @@ fn list(session: &mut Session, args: Args<'_>) -> Answer {
 fn known_kind(kind: &[u8]) -> Result<&'static str, String> {
     let kinds = ["normal", "pubsub", "master", "replica"];
     let found = kinds.into_iter().find(|known| kind.eq_ignore_ascii_case(known.as_bytes()));
-    found.ok_or_else(|| format!("Unknown client type '{}'", String::from_utf8_lossy(kind)))
+    found.ok_or_else(|| format!("Unknown client type '{}'", shown(kind)))
 }
 
 /// `CLIENT KILL address`, or
@@ -253,7 +241,7 @@ fn kill(session: &mut Session, args: Args<'_>, me: &Arc<Client>) -> Answer {
                 }
                 b"user" if value == b"default" => {}
                 b"user" => {
-                    return Err(format!("No such user '{}'", String::from_utf8_lossy(value)).into());
+                    return Err(format!("No such user '{}'", shown(value)).into());
                 }
                 b"skipme" if value.eq_ignore_ascii_case(b"yes") => skip_me = true,
                 b"skipme" if value.eq_ignore_ascii_case(b"no") => skip_me = false,

@@ -4,7 +4,15 @@ use super::table;
 use crate::log::REFUSED;
 use crate::protocol::reply::Version;
 use crate::protocol::request::Args;
-use crate::session::{self, After, Answer, Session, until_nul, wrong_arity};
+use crate::session::{self, After, Answer, Session, shown, until_nul, wrong_arity};
+
+/// Returns whether an append log may have the command `name`: it changes data in the same way
+/// whenever it runs, or it selects the database.
+pub fn is_logged(name: &[u8]) -> bool {
+    table::find(name).is_some_and(|command| {
+        command.has(session::WRITE) && !command.has(session::BLOCKING) || command.name == "select"
+    })
+}
 
 impl Session {
     /// Runs one command and appends its reply to the replies.
@@ -37,7 +45,7 @@ impl Session {
         }
         if command.has(session::WRITE) {
             let server = &self.server;
-            if command.has(session::GROWS) && server.is_full() {
+            if command.has(session::GROWS) && server.is_full() && self.client.is_some() {
                 return Err("OOM command not allowed when used memory > 'maxmemory'.".into());
             }
             if let Some(log) = server.databases.shared.log.get() {
@@ -69,17 +77,24 @@ impl Session {
             shown.push_str(&text);
             shown.push_str("' ");
         }
-        let name = until_nul(&name[..name.len().min(128)]);
+        let name = session::shown(name);
         Err(format!("unknown command '{name}', with args beginning with: {shown}").into())
     }
 
-    /// Runs a command from an append log. Returns false if no server can have written it there.
-    pub fn replay(&mut self, args: Args<'_>) -> bool {
+    /// Runs a command from an append log.
+    ///
+    /// # Errors
+    /// If no server can have written it there: a command that changes no data, which does not run,
+    /// or one that fails.
+    pub fn replay(&mut self, args: Args<'_>) -> Result<(), String> {
+        if !is_logged(args.at(0)) {
+            return Err(format!("'{}' is no command of a log", shown(args.at(0))));
+        }
         self.run(args);
-        let failed = self.reply.bytes.first() == Some(&b'-')
-            || self.wait.take().is_some()
-            || self.after != After::Next;
+        let error = self.reply.bytes.strip_prefix(b"-").map(|error| {
+            format!("'{}' fails: {}", shown(args.at(0)), shown(error.trim_ascii_end()))
+        });
         self.reply.bytes.clear();
-        !failed
+        error.map_or(Ok(()), Err)
     }
 }

@@ -8,7 +8,7 @@ use crate::commands::{SYNTAX, number};
 use crate::data::glob;
 use crate::data::key::{FOREVER, Time};
 use crate::protocol::request::Args;
-use crate::session::{Answer, Session, until_nul};
+use crate::session::{Answer, Session, shown};
 
 /// `DEL key ...`
 pub fn del(session: &mut Session, args: Args<'_>) -> Answer {
@@ -72,8 +72,11 @@ pub enum Unit {
 }
 
 /// Converts a time argument to an absolute time. Times before 1970 become 1. Returns `None` on
-/// overflow.
+/// overflow, and for a relative time in an append log: during replay, there is no `now`.
 pub fn expiry(unit: Unit, value: i64, now: Time) -> Option<Time> {
+    if now == 0 && matches!(unit, Unit::Seconds | Unit::Milliseconds) {
+        return None;
+    }
     let value = match unit {
         Unit::Seconds | Unit::AtSecond => value.checked_mul(1000)?,
         Unit::Milliseconds | Unit::AtMillisecond => value,
@@ -122,7 +125,7 @@ impl Only {
                 b"xx" => &mut only.set,
                 b"gt" => &mut only.later,
                 b"lt" => &mut only.earlier,
-                _ => return Err(format!("Unsupported option {}", until_nul(word)).into()),
+                _ => return Err(format!("Unsupported option {}", shown(word)).into()),
             };
             *flag = true;
         }

@@ -19,7 +19,8 @@ mod table;
 use std::borrow::Cow;
 
 use crate::protocol::request::integer;
-use crate::session::until_nul;
+use crate::session::shown;
+pub use dispatch::is_logged;
 
 /// Parses a number from a client.
 pub fn number(text: &[u8]) -> Result<i64, Cow<'static, str>> {
@@ -31,6 +32,6 @@ pub const SYNTAX: Cow<'static, str> = Cow::Borrowed("syntax error");
 
 /// The error for an unknown subcommand.
 pub fn no_subcommand(of: &str, name: &[u8]) -> Cow<'static, str> {
-    let name = until_nul(&name[..name.len().min(128)]);
+    let name = shown(name);
     format!("unknown subcommand '{name}'. Try {of} HELP.").into()
 }

@@ -199,6 +199,18 @@ impl Requests {
         self.inline
     }
 
+    /// Returns whether a line end follows each argument of the command that was found last. A
+    /// client's requests are not checked for that, as in Redis.
+    pub fn has_line_ends(&self) -> bool {
+        let command = &self.buffer[self.start..self.start + self.at];
+        self.places.iter().all(|place| command.get(place.end..place.end + 2) == Some(b"\r\n"))
+    }
+
+    /// The received bytes after the last discarded command.
+    pub fn rest(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
     /// Number of received bytes after the last discarded command.
     pub fn unfinished(&self) -> usize {
         self.end - self.start

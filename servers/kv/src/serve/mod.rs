@@ -25,8 +25,8 @@ use crate::clients::stream::Stream;
 use crate::data::key::now;
 use crate::log::Log;
 use crate::server::{Server, Settings};
-pub use replay::Replayed;
 use replay::replay;
+pub use replay::{Repaired, Replayed, repair};
 
 /// Interval between searches for expired keys. Lookups never return an expired key, so the interval
 /// affects memory only.
