@@ -26,6 +26,7 @@ mod commands;
 mod data;
 mod log;
 mod options;
+mod password;
 mod protocol;
 mod serve;
 mod server;
@@ -33,5 +34,6 @@ mod session;
 
 pub use log::Sync;
 pub use options::{Options, run};
+pub use password::Password;
 pub use serve::{Repaired, Replayed, Running, repair};
 pub use server::{Server, Settings};

@@ -4,12 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use kumihimo::signal::{self, Kind};
 use kumihimo::sync::Arc;
 use kumihimo::thread;
 
 use crate::log::Sync;
+use crate::password::Password;
 use crate::serve::{Repaired, repair};
 use crate::server::{Server, Settings};
 
@@ -39,6 +40,34 @@ pub struct Options {
     /// Maximum number of connected clients
     #[arg(long, value_name = "N", default_value = "10000", value_parser = at_least_one)]
     max_connections: usize,
+    /// Password that clients give with AUTH. Other users see it in the list of processes; prefer
+    /// --requirepass-file
+    #[arg(long, value_name = "PASSWORD", value_parser = password)]
+    requirepass: Option<Password>,
+    /// File whose first line is the password
+    #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
+    requirepass_file: Option<PathBuf>,
+    /// Whether TCP clients from other machines are refused while there is no password
+    #[arg(long, value_enum, value_name = "yes|no", default_value = "yes")]
+    protected_mode: Protected,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Protected {
+    Yes,
+    No,
+}
+
+fn password(text: &str) -> Result<Password, String> {
+    Password::new(text).ok_or_else(|| "the password is empty".to_owned())
+}
+
+fn password_from(path: &Path) -> io::Result<Password> {
+    let about = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+    let text = kumihimo::fs::read(path).map_err(about)?;
+    let line = text.split(|b| *b == b'\n').next().unwrap_or_default();
+    Password::new(line.strip_suffix(b"\r").unwrap_or(line))
+        .ok_or_else(|| about(io::Error::new(io::ErrorKind::InvalidData, "the first line is empty")))
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -90,7 +119,20 @@ fn serve(options: Options) -> io::Result<()> {
         append_log: options.append_log,
         sync: options.sync,
         max_connections: options.max_connections,
+        password: match &options.requirepass_file {
+            Some(path) => Some(password_from(path)?),
+            None => options.requirepass,
+        },
+        protected: options.protected_mode == Protected::Yes,
     };
+    if settings.protected
+        && settings.password.is_none()
+        && settings.listen.is_some_and(|at| !at.ip().to_canonical().is_loopback())
+    {
+        eprintln!(
+            "kv: no password is set: clients from other machines are refused (see --requirepass-file)"
+        );
+    }
     // Signals must be caught before any client can connect.
     let signals = [signal::stream(Kind::TERMINATE)?, signal::stream(Kind::INTERRUPT)?];
     let path = settings.append_log.clone();

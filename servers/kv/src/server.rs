@@ -12,6 +12,7 @@ use crate::clients::channels::Channels;
 use crate::data::databases::Databases;
 use crate::data::key::{Time, now};
 use crate::log::Sync;
+use crate::password::Password;
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -28,6 +29,10 @@ pub struct Settings {
     pub sync: Sync,
     /// Maximum number of connected clients.
     pub max_connections: usize,
+    /// Password that clients give with `AUTH` before other commands.
+    pub password: Option<Password>,
+    /// Without a password, refuse TCP clients that are not on this machine.
+    pub protected: bool,
 }
 
 impl Default for Settings {
@@ -39,6 +44,8 @@ impl Default for Settings {
             append_log: None,
             sync: Sync::default(),
             max_connections: 10_000,
+            password: None,
+            protected: true,
         }
     }
 }

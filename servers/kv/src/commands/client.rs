@@ -10,6 +10,9 @@ use crate::protocol::reply::Version;
 use crate::protocol::request::Args;
 use crate::session::{After, Answer, Session, shown, wrong_arity};
 
+/// Longest name that a client gives to itself or to its library.
+const MAX_NAME: usize = 256;
+
 /// The version of Redis whose behaviour the server follows. Clients read it to detect features.
 pub const REDIS_VERSION: &str = "7.0.15";
 
@@ -61,6 +64,33 @@ pub fn quit(session: &mut Session, _: Args<'_>) -> Answer {
     Ok(())
 }
 
+/// `AUTH [user] password`
+pub fn auth(session: &mut Session, args: Args<'_>) -> Answer {
+    match (args.get(1), args.get(2)) {
+        _ if args.len() > 3 => return Err(SYNTAX),
+        (Some(_), None) if session.server.settings.password.is_none() => {
+            return Err("AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?".into());
+        }
+        (Some(password), None) => log_in(session, b"default", password)?,
+        (user, password) => {
+            log_in(session, user.unwrap_or_default(), password.unwrap_or_default())?
+        }
+    }
+    session.reply.ok();
+    Ok(())
+}
+
+/// Authenticates the client. There is one user, `default`, with the password of the server. Without
+/// a password, each is accepted, as in Redis.
+fn log_in(session: &mut Session, user: &[u8], given: &[u8]) -> Answer {
+    let accepted = session.server.settings.password.as_ref().is_none_or(|own| own.is(given));
+    if user != b"default" || !accepted {
+        return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
+    }
+    session.authenticated = true;
+    Ok(())
+}
+
 /// `HELLO [version [AUTH user password] [SETNAME name]]`
 pub fn hello(session: &mut Session, args: Args<'_>) -> Answer {
     let version = match args.get(1) {
@@ -78,16 +108,16 @@ pub fn hello(session: &mut Session, args: Args<'_>) -> Answer {
     while let Some(word) = words.next() {
         let left = words.len();
         if word.eq_ignore_ascii_case(b"auth") && left >= 2 {
-            // As in Redis without a password: the default user authenticates with any password.
-            if words.next() != Some(b"default") {
-                return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
-            }
-            words.next();
+            let (user, password) = (words.next(), words.next());
+            log_in(session, user.unwrap_or_default(), password.unwrap_or_default())?;
         } else if word.eq_ignore_ascii_case(b"setname") && left >= 1 {
             name = words.next();
         } else {
             return Err(format!("Syntax error in HELLO option '{}'", shown(word)).into());
         }
+    }
+    if !session.authenticated {
+        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time".into());
     }
     let Some(client) = session.client.clone() else { return Err("no client".into()) };
     if let Some(name) = name {
@@ -119,6 +149,9 @@ pub fn hello(session: &mut Session, args: Args<'_>) -> Answer {
 
 /// Checks a name that a client gives itself: printable ASCII characters without spaces.
 fn plain(text: &[u8], what: &str) -> Result<String, String> {
+    if text.len() > MAX_NAME {
+        return Err(format!("{what} cannot be longer than {MAX_NAME} bytes."));
+    }
     if text.iter().all(|b| (b'!'..=b'~').contains(b)) {
         return Ok(String::from_utf8_lossy(text).into_owned());
     }

@@ -33,6 +33,9 @@ impl Session {
         if !command.takes(args.len()) {
             return Err(wrong_arity(command.name));
         }
+        if !self.authenticated && !command.has(session::NO_AUTH) {
+            return Err("NOAUTH Authentication required.".into());
+        }
         if self.subscriptions() > 0
             && self.reply.version == Version::Two
             && !command.has(session::SUBSCRIBED)

@@ -11,7 +11,7 @@ use redis_protocol::resp2::encode::extend_encode_borrowed;
 use redis_protocol::resp2::types::BorrowedFrame as Frame;
 
 /// First words of errors that are error codes.
-const CODES: [&str; 5] = ["MISCONF", "NOPROTO", "OOM", "WRONGPASS", "WRONGTYPE"];
+const CODES: [&str; 6] = ["MISCONF", "NOAUTH", "NOPROTO", "OOM", "WRONGPASS", "WRONGTYPE"];
 
 /// Version of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

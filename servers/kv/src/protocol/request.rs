@@ -16,6 +16,9 @@ pub const MAX_BULK: usize = 512 << 20;
 const MAX_LINE: usize = 64 << 10;
 /// Largest number of arguments of a command.
 const MAX_ARGUMENTS: i64 = 1 << 20;
+/// Redis's limits on requests of a client that has yet to authenticate.
+const UNAUTHENTICATED_ARGUMENTS: i64 = 10;
+const UNAUTHENTICATED_BULK: i64 = 16 << 10;
 /// Most bytes of an incomplete command: Redis's default of `client-query-buffer-limit`.
 const MAX_BUFFER: usize = 1 << 30;
 
@@ -91,6 +94,8 @@ pub struct Requests {
     inline: bool,
     /// True if the last read filled the buffer.
     filled: bool,
+    /// True if the client has yet to authenticate. Short limits apply.
+    pub unauthenticated: bool,
 }
 
 impl Default for Requests {
@@ -107,6 +112,7 @@ impl Default for Requests {
             unquoted: Vec::new(),
             inline: false,
             filled: false,
+            unauthenticated: false,
         }
     }
 }
@@ -235,6 +241,11 @@ impl Requests {
                 continue;
             }
             match self.number("too big mbulk count string") {
+                Ok(Some(Some(count)))
+                    if self.unauthenticated && count > UNAUTHENTICATED_ARGUMENTS =>
+                {
+                    return malformed("unauthenticated multibulk length");
+                }
                 Ok(Some(Some(count))) if count <= MAX_ARGUMENTS => {
                     self.inline = false;
                     if count > 0 {
@@ -276,6 +287,11 @@ impl Requests {
                         }
                     }
                     match self.number("too big bulk count string") {
+                        Ok(Some(Some(length)))
+                            if self.unauthenticated && length > UNAUTHENTICATED_BULK =>
+                        {
+                            return malformed("unauthenticated bulk length");
+                        }
                         Ok(Some(Some(length))) if (0..=MAX_BULK as i64).contains(&length) => {
                             length as usize
                         }

@@ -87,6 +87,7 @@ impl Connection {
     /// Runs every complete command in the buffer.
     fn run_all(&mut self) -> io::Result<()> {
         while self.session.after == After::Next {
+            self.requests.unauthenticated = !self.session.authenticated;
             match self.requests.next() {
                 Found::Command => {
                     self.session.run(self.requests.args());

@@ -44,21 +44,23 @@ pub enum After {
 }
 
 /// The command may change data: refused while the log cannot be written.
-pub const WRITE: u8 = 1;
+pub const WRITE: u16 = 1;
 /// The command may increase memory use: refused beyond `maxmemory`.
-pub const GROWS: u8 = 2;
+pub const GROWS: u16 = 2;
 /// The command reads data.
-pub const READ: u8 = 4;
+pub const READ: u16 = 4;
 /// The command runs in constant or logarithmic time.
-pub const FAST: u8 = 8;
+pub const FAST: u16 = 8;
 /// A RESP2 client with subscriptions may use the command.
-pub const SUBSCRIBED: u8 = 16;
+pub const SUBSCRIBED: u16 = 16;
 /// The command may wait.
-pub const BLOCKING: u8 = 32;
+pub const BLOCKING: u16 = 32;
 /// The command administers the server.
-pub const ADMIN: u8 = 64;
+pub const ADMIN: u16 = 64;
 /// The command publishes or subscribes.
-pub const PUBSUB: u8 = 128;
+pub const PUBSUB: u16 = 128;
+/// A client that has not authenticated may use the command.
+pub const NO_AUTH: u16 = 256;
 
 /// A command.
 pub struct Command {
@@ -67,7 +69,7 @@ pub struct Command {
     /// Number of words including the name. A negative number is a minimum.
     pub arity: i64,
     /// Combination of the flags above.
-    pub flags: u8,
+    pub flags: u16,
     /// Position of the first key, of the last key (negative: from the end), and the step between
     /// keys.
     pub keys: (i64, i64, i64),
@@ -86,7 +88,7 @@ impl Command {
     }
 
     /// Returns whether `flag` is set.
-    pub fn has(&self, flag: u8) -> bool {
+    pub fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
@@ -100,6 +102,7 @@ impl Command {
             (BLOCKING, "blocking"),
             (ADMIN, "admin"),
             (PUBSUB, "pubsub"),
+            (NO_AUTH, "no_auth"),
         ];
         let flags = self.flags;
         names.into_iter().filter_map(move |(flag, name)| (flags & flag != 0).then_some(name))
@@ -135,6 +138,8 @@ pub struct Session {
     pub changed_from: Option<usize>,
     /// Number of commands that are not yet included in the server's statistics.
     pub uncounted: u64,
+    /// True if the client has given the password, or none is required.
+    pub authenticated: bool,
     /// The command that ran last.
     pub last: Option<&'static Command>,
 }
@@ -142,7 +147,9 @@ pub struct Session {
 impl Session {
     /// Creates the session of `client`.
     pub fn new(server: &Arc<Server>, client: Arc<Client>) -> Session {
-        Session { client: Some(client), now: crate::data::key::now(), ..Session::replaying(server) }
+        let authenticated = server.settings.password.is_none();
+        let now = crate::data::key::now();
+        Session { client: Some(client), now, authenticated, ..Session::replaying(server) }
     }
 
     /// Creates a session that replays a log.
@@ -161,6 +168,7 @@ impl Session {
             patterns: BTreeSet::new(),
             changed_from: None,
             uncounted: 0,
+            authenticated: true,
             last: None,
         }
     }
