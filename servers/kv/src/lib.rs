@@ -21,6 +21,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod budget;
 mod clients;
 mod commands;
 mod data;

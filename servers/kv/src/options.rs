@@ -40,6 +40,10 @@ pub struct Options {
     /// Maximum number of connected clients
     #[arg(long, value_name = "N", default_value = "10000", value_parser = at_least_one)]
     max_connections: usize,
+    /// Memory limit in bytes for the requests, replies, messages and subscriptions of all clients.
+    /// Beyond it, a command fails, and the client that holds the most is disconnected
+    #[arg(long, value_name = "N", default_value = "256m", value_parser = client_memory)]
+    client_memory: usize,
     /// Password that clients give with AUTH. Other users see it in the list of processes; prefer
     /// --requirepass-file
     #[arg(long, value_name = "PASSWORD", value_parser = password)]
@@ -56,6 +60,10 @@ pub struct Options {
 enum Protected {
     Yes,
     No,
+}
+
+fn client_memory(text: &str) -> Result<usize, String> {
+    bytes(text).and_then(|n| if n >= 1 << 20 { Ok(n) } else { Err("at least 1m".to_owned()) })
 }
 
 fn password(text: &str) -> Result<Password, String> {
@@ -119,6 +127,7 @@ fn serve(options: Options) -> io::Result<()> {
         append_log: options.append_log,
         sync: options.sync,
         max_connections: options.max_connections,
+        client_memory: options.client_memory,
         password: match &options.requirepass_file {
             Some(path) => Some(password_from(path)?),
             None => options.requirepass,

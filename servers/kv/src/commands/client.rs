@@ -1,5 +1,7 @@
 //! Commands that concern a connection, and `CLIENT`, which concerns all connections.
 
+use std::collections::BTreeSet;
+
 use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
 
@@ -226,7 +228,7 @@ fn list(session: &mut Session, args: Args<'_>) -> Answer {
             clients.retain(|client| client.kind() == kind);
         }
         (Some(word), Some(_)) if word.eq_ignore_ascii_case(b"id") => {
-            let ids: Result<Vec<_>, _> = args.from(3).map(number).collect();
+            let ids: Result<BTreeSet<_>, _> = args.from(3).map(number).collect();
             let ids = ids.map_err(|_| "Invalid client ID")?;
             clients.retain(|client| ids.contains(&(client.id as i64)));
         }

@@ -1,10 +1,16 @@
 //! Executes a request: finds the command, checks whether it may run, and runs it.
 
-use super::table;
+use kumihimo::sync::Arc;
+
+use super::{FULL, table};
+use crate::budget::EXCEEDED;
 use crate::log::REFUSED;
 use crate::protocol::reply::Version;
 use crate::protocol::request::Args;
-use crate::session::{self, After, Answer, Session, shown, until_nul, wrong_arity};
+use crate::session::{self, After, Answer, Command, Session, shown, until_nul, wrong_arity};
+
+/// Commands that may add more than this are counted before they run.
+const LARGE_WRITE: usize = 256 << 10;
 
 /// Returns whether an append log may have the command `name`: it changes data in the same way
 /// whenever it runs, or it selects the database.
@@ -17,8 +23,24 @@ pub fn is_logged(name: &[u8]) -> bool {
 impl Session {
     /// Runs one command and appends its reply to the replies.
     pub fn run(&mut self, args: Args<'_>) {
+        let start = self.reply.bytes.len();
         if let Err(error) = self.try_run(args) {
             self.reply.error(&error);
+        }
+        if self.reply.refused {
+            self.refuse(start);
+        }
+    }
+
+    /// Replaces the reply to the current command, which does not fit, by an error.
+    #[cold]
+    fn refuse(&mut self, start: usize) {
+        // A command on subscriptions hands the earlier replies over.
+        self.reply.bytes.truncate(start);
+        self.reply.refused = false;
+        self.reply.error(EXCEEDED);
+        if let Some(client) = &self.client {
+            self.server.clients.make_room(client);
         }
     }
 
@@ -48,8 +70,9 @@ impl Session {
         }
         if command.has(session::WRITE) {
             let server = &self.server;
-            if command.has(session::GROWS) && server.is_full() && self.client.is_some() {
-                return Err("OOM command not allowed when used memory > 'maxmemory'.".into());
+            if command.has(session::GROWS) && server.is_full(args.growth()) && self.client.is_some()
+            {
+                return Err(FULL.into());
             }
             if let Some(log) = server.databases.shared.log.get() {
                 if log.is_failing() {
@@ -58,7 +81,22 @@ impl Session {
                 self.changed_from.get_or_insert(self.reply.bytes.len());
             }
         }
+        if command.has(session::GROWS) && args.growth() > LARGE_WRITE {
+            return self.run_large(command, args);
+        }
         (command.run)(self, args)
+    }
+
+    /// Runs a command that adds much data. Counts that before, so that many such commands at once
+    /// do not exceed the limit together.
+    fn run_large(&mut self, command: &Command, args: Args<'_>) -> Answer {
+        let server = Arc::clone(&self.server);
+        let shared = &server.databases.shared;
+        shared.count(0, args.growth());
+        let full = server.is_full(0) && self.client.is_some();
+        let answer = if full { Err(FULL.into()) } else { (command.run)(self, args) };
+        shared.count(args.growth(), 0);
+        answer
     }
 
     fn unknown(&mut self, args: Args<'_>) -> Answer {

@@ -27,6 +27,9 @@ pub fn number(text: &[u8]) -> Result<i64, Cow<'static, str>> {
     integer(text).ok_or(Cow::Borrowed("value is not an integer or out of range"))
 }
 
+/// The error for a command that would exceed `maxmemory`.
+const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
 /// The error for arguments that the command does not accept.
 pub const SYNTAX: Cow<'static, str> = Cow::Borrowed("syntax error");
 

@@ -282,6 +282,9 @@ pub fn command(session: &mut Session, args: Args<'_>) -> Answer {
         b"info" if args.len() > 2 => {
             reply.array(args.len() - 2);
             for name in args.from(2) {
+                if reply.refused {
+                    break;
+                }
                 match find(name) {
                     Some(command) => describe(reply, command),
                     None => reply.null_array(),
@@ -295,7 +298,12 @@ pub fn command(session: &mut Session, args: Args<'_>) -> Answer {
         b"docs" if args.len() > 2 => {
             let found: Vec<_> = args.from(2).filter_map(find).collect();
             reply.map(found.len());
-            found.into_iter().for_each(|command| document(reply, command));
+            for command in found {
+                if reply.refused {
+                    break;
+                }
+                document(reply, command);
+            }
         }
         b"docs" => {
             reply.map(ALL.len());

@@ -249,9 +249,13 @@ fn let_in(server: &Arc<Server>, stream: Stream, addresses: (String, String)) {
         // The send buffer of a new socket is empty, so this write does not block.
         let _ = (&*stream).write_all(format!("-ERR {why}\r\n").as_bytes());
     };
-    let Some(here) =
-        server.clients.enter(server.settings.max_connections, &stream, addresses, now())
-    else {
+    let Some(here) = server.clients.enter(
+        server.settings.max_connections,
+        &server.budget,
+        &stream,
+        addresses,
+        now(),
+    ) else {
         return refuse("max number of clients reached");
     };
     let theirs = Arc::clone(server);

@@ -13,8 +13,9 @@ use std::collections::BTreeSet;
 
 use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
-use kumihimo::thread::JoinHandle;
+use kumihimo::thread::{self, JoinHandle};
 
+use crate::budget::Share;
 use crate::clients::Client;
 use crate::clients::channels::{Outbox, To};
 use crate::data::databases::Databases;
@@ -134,6 +135,8 @@ pub struct Session {
     pub channels: BTreeSet<Box<[u8]>>,
     /// Subscribed patterns.
     pub patterns: BTreeSet<Box<[u8]>>,
+    /// Counted memory of the subscriptions.
+    pub subscribed: Share,
     /// Position in `reply` of the first reply to a command that changed data.
     pub changed_from: Option<usize>,
     /// Number of commands that are not yet included in the server's statistics.
@@ -149,7 +152,16 @@ impl Session {
     pub fn new(server: &Arc<Server>, client: Arc<Client>) -> Session {
         let authenticated = server.settings.password.is_none();
         let now = crate::data::key::now();
-        Session { client: Some(client), now, authenticated, ..Session::replaying(server) }
+        let share = || Share::new(&client.account);
+        let (reply, subscribed) = (Reply::limited(share()), share());
+        Session {
+            client: Some(client),
+            now,
+            authenticated,
+            reply,
+            subscribed,
+            ..Session::replaying(server)
+        }
     }
 
     /// Creates a session that replays a log.
@@ -166,6 +178,7 @@ impl Session {
             sender: None,
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
+            subscribed: Share::default(),
             changed_from: None,
             uncounted: 0,
             authenticated: true,
@@ -196,8 +209,23 @@ impl Session {
         {
             let bytes = self.reply.bytes.split();
             outbox.put(|_| &bytes);
+            self.reply.release();
             self.changed_from = None;
         }
+    }
+
+    /// Lets other microprocesses run in the middle of a long command, while it holds no lock.
+    ///
+    /// # Errors
+    /// If the client is being disconnected.
+    pub fn pause(&mut self) -> Answer {
+        self.show();
+        thread::yield_now();
+        if self.client.as_ref().is_some_and(|client| client.is_killed()) {
+            self.after = After::Drop;
+            return Err("the client is disconnected".into());
+        }
+        Ok(())
     }
 
     /// Removes all subscriptions.
