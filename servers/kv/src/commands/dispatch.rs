@@ -108,18 +108,18 @@ impl Session {
             self.after = After::Drop;
             return Ok(());
         }
-        let mut shown = String::new();
+        let mut listed = String::new();
         for arg in args.from(1) {
-            if shown.len() >= 128 {
+            if listed.len() >= 128 {
                 break;
             }
-            let text = until_nul(&arg[..arg.len().min(128 - shown.len())]);
-            shown.push('\'');
-            shown.push_str(&text);
-            shown.push_str("' ");
+            let text = until_nul(&arg[..arg.len().min(128 - listed.len())]);
+            listed.push('\'');
+            listed.push_str(&text);
+            listed.push_str("' ");
         }
-        let name = session::shown(name);
-        Err(format!("unknown command '{name}', with args beginning with: {shown}").into())
+        let name = shown(&name[..name.len().min(128)]);
+        Err(format!("unknown command '{name}', with args beginning with: {listed}").into())
     }
 
     /// Runs a command from an append log.

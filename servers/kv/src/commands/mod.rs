@@ -35,6 +35,6 @@ pub const SYNTAX: Cow<'static, str> = Cow::Borrowed("syntax error");
 
 /// The error for an unknown subcommand.
 pub fn no_subcommand(of: &str, name: &[u8]) -> Cow<'static, str> {
-    let name = shown(name);
+    let name = shown(&name[..name.len().min(128)]);
     format!("unknown subcommand '{name}'. Try {of} HELP.").into()
 }

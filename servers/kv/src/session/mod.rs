@@ -253,9 +253,9 @@ pub fn wrong_arity(name: &str) -> Cow<'static, str> {
     format!("wrong number of arguments for '{name}' command").into()
 }
 
-/// The beginning of a text from a client, for messages: at most 128 bytes, up to the first NUL.
+/// The beginning of a text from a client, for messages: at most 1 KiB, up to the first NUL.
 pub fn shown(text: &[u8]) -> Cow<'_, str> {
-    until_nul(&text[..text.len().min(128)])
+    until_nul(&text[..text.len().min(1024)])
 }
 
 /// The text up to its first NUL byte, as C's `%s` prints it.
