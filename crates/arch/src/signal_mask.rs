@@ -8,8 +8,8 @@ use crate::system_call;
 /// Size in bytes of the kernel's signal set (`_NSIG / 8`); sigprocmask(2).
 const BYTES: usize = 8;
 
-/// All signals but the C library's internal ones, 32 and 33 (nptl(7)): without these, pthread_cancel
-/// and the set*id functions would wait forever.
+/// All signals but the C library's internal ones, 32 and 33 (nptl(7)): without these,
+/// pthread_cancel and the set*id functions would wait forever.
 pub const ALL: u64 = !(1 << 31 | 1 << 32);
 
 fn change(how: libc::c_int, mask: Option<u64>) -> u64 {

@@ -1,9 +1,9 @@
 //! What the kernel keeps per kernel thread, for programs whose threads are microprocesses.
 //!
 //! A program calls the C library to change the signal mask, the nice value or the credentials of
-//! "the calling thread". The kernel changes the kernel thread, which also runs other microprocesses.
-//! So this crate replaces these functions of the C library (`x86_64/interpose`), and each first asks
-//! the runtime through [`ThreadAttributes`].
+//! "the calling thread". The kernel changes the kernel thread, which also runs other
+//! microprocesses. So this crate replaces these functions of the C library (`x86_64/interpose`),
+//! and each first asks the runtime through [`ThreadAttributes`].
 
 use std::sync::OnceLock;
 
@@ -26,8 +26,8 @@ pub trait ThreadAttributes: Sync {
     /// then holds, or an error number.
     fn nice(&self, new: Option<i32>) -> Option<Result<i32, i32>>;
 
-    /// Sets the timer slack in nanoseconds if `new` is given; 0 means the default. Returns the value
-    /// that then holds.
+    /// Sets the timer slack in nanoseconds if `new` is given; 0 means the default. Returns the
+    /// value that then holds.
     fn timer_slack(&self, new: Option<u64>) -> Option<u64>;
 
     /// Reports that a kernel thread outside of the runtime has changed its nice value or its timer

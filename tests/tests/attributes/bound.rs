@@ -24,9 +24,9 @@ fn await_end(id: i32) {
     }
 }
 
-/// Runs `change`, which changes the calling kernel thread, in one of nine microprocesses. `seen` must
-/// differ in that one and in its children, and in no other microprocess, then and later. Returns
-/// false if the machine refuses the change.
+/// Runs `change`, which changes the calling kernel thread, in one of nine microprocesses. `seen`
+/// must differ in that one and in its children, and in no other microprocess, then and later.
+/// Returns false if the machine refuses the change.
 fn concerns_one_only<T>(
     change: impl Fn() -> bool + Send + Copy + 'static,
     seen: impl Fn() -> T + Send + Copy + 'static,

@@ -1,4 +1,5 @@
-//! Attributes that are kept per microprocess: signal stack, nice value, timer slack, name, CPU clock.
+//! Attributes that are kept per microprocess: signal stack, nice value, timer slack, name, CPU
+//! clock.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

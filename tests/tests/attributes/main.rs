@@ -11,8 +11,8 @@ use kumihimo::thread;
 use kumihimo_tests::process::{alone, one_to_one};
 use kumihimo_tests::skip;
 
-/// Runs `body` in the main microprocess of a runtime with two VPs, in a child process. Skips it where
-/// microprocesses are kernel threads.
+/// Runs `body` in the main microprocess of a runtime with two VPs, in a child process. Skips it
+/// where microprocesses are kernel threads.
 fn in_runtime(name: &str, body: impl FnOnce() + Send) {
     alone(name, || {
         let runtime = Runtime::builder().vps(2).build().expect("a runtime");

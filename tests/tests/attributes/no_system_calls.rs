@@ -66,8 +66,8 @@ fn calls_in_switches(before: impl FnOnce()) -> usize {
     CALLS.load(Ordering::Relaxed) - begun
 }
 
-/// Ends the process, since the runtime's kernel thread can make no other system call. The status is 0,
-/// or 1 and the number of the last system call.
+/// Ends the process, since the runtime's kernel thread can make no other system call. The status is
+/// 0, or 1 and the number of the last system call.
 fn end(is_right: bool) -> ! {
     let status = if is_right { 0 } else { 1 + LAST.load(Ordering::Relaxed) as usize };
     // SAFETY: ends the process.

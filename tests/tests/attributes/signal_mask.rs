@@ -125,8 +125,8 @@ fn wait_for_blocked_signals() {
 fn signal_that_all_threads_block_stays_pending_for_sigwait() {
     alone("signal_mask::signal_that_all_threads_block_stays_pending_for_sigwait", || {
         // libtest's main thread has the signal open. A forked child has no such thread.
-        // SAFETY: the child starts its own runtime; no lock that it needs is held by another thread,
-        // which waits for this test.
+        // SAFETY: the child starts its own runtime; no lock that it needs is held by another
+        // thread, which waits for this test.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let is_right = std::panic::catch_unwind(wait_for_blocked_signals).is_ok();

@@ -17,8 +17,8 @@ use crate::microprocess::record::Mp;
 static HELD_BACK: AtomicU64 = AtomicU64::new(0);
 /// The version of the attributes of a kernel thread that runs no microprocess.
 static IDLE_VERSION: AtomicU64 = AtomicU64::new(USUAL);
-/// The round of renewals in progress or last made (upper half), and the number of kernel threads that
-/// have answered in it.
+/// The round of renewals in progress or last made (upper half), and the number of kernel threads
+/// that have answered in it.
 static RENEWED: AtomicU64 = AtomicU64::new(0);
 /// Whether a thread is in [`hold_back`].
 static IS_RENEWING: AtomicBool = AtomicBool::new(false);
@@ -145,7 +145,8 @@ impl KernelThread {
     }
 
     /// Records the signal mask of `mp`, the caller, who sets it afterwards. In between it may be
-    /// moved to another kernel thread, so the thread's mask counts as unknown until the next switch.
+    /// moved to another kernel thread, so the thread's mask counts as unknown until the next
+    /// switch.
     pub(crate) fn note_signal_mask(&self, mp: &Mp, signal_mask: u64) {
         let values = Attributes { signal_mask, ..mp.attributes() };
         mp.set_attributes(values);
@@ -194,8 +195,8 @@ pub(crate) fn of_foreign_parent() -> Option<Attributes> {
     Some(Attributes::of_this_kernel_thread()).filter(|own| *own != attributes::usual())
 }
 
-/// Whether the process may lower a nice value to the usual one: by a capability, or within the limit
-/// RLIMIT_NICE (getrlimit(2)).
+/// Whether the process may lower a nice value to the usual one: by a capability, or within the
+/// limit RLIMIT_NICE (getrlimit(2)).
 pub(crate) fn may_lower_nice() -> bool {
     kernel_attributes::may_lower_nice_to(attributes::usual().nice)
 }

@@ -1,7 +1,7 @@
 //! The attributes of a microprocess that the kernel keeps per kernel thread.
 //!
-//! The values are in the record. Each change gives them a new *version*, a number that is never used
-//! again, so that equal versions mean equal values. A switch compares the version of the next
+//! The values are in the record. Each change gives them a new *version*, a number that is never
+//! used again, so that equal versions mean equal values. A switch compares the version of the next
 //! microprocess with the one that its kernel thread has, and makes system calls only if they differ
 //! ([`crate::kernel_thread::attributes`]). A microprocess that never changed anything, and whose
 //! ancestors did not, has version 0.
@@ -78,8 +78,8 @@ impl Attributes {
     }
 }
 
-/// The name of the kernel thread that started the first runtime: usually the program's. A new thread
-/// without a name has its creator's (pthread_setname_np(3)).
+/// The name of the kernel thread that started the first runtime: usually the program's. A new
+/// thread without a name has its creator's (pthread_setname_np(3)).
 pub(crate) static NAME_OF_START: OnceLock<[u8; 16]> = OnceLock::new();
 
 /// The attributes of the kernel thread that started the first runtime of the process.

@@ -2,10 +2,10 @@
 //! away after it.
 //!
 //! A program that changes its credentials, installs a filter or enters a namespace changes the
-//! kernel thread. The runtime cannot undo such a change, so that thread serves nobody else from then
-//! on. A bound microprocess is a sticky one ([`crate::upcall::sticky`]) that never returns to a VP.
-//! The kernel schedules it, whatever levels exist. Only a suspension makes it wait for a VP, on its
-//! own kernel thread.
+//! kernel thread. The runtime cannot undo such a change, so that thread serves nobody else from
+//! then on. A bound microprocess is a sticky one ([`crate::upcall::sticky`]) that never returns to
+//! a VP. The kernel schedules it, whatever levels exist. Only a suspension makes it wait for a VP,
+//! on its own kernel thread.
 
 use std::io;
 
@@ -17,8 +17,8 @@ use crate::scheduler::instance::Instance;
 use crate::trace_hooks;
 use crate::upcall::{handoff, sticky};
 
-/// Gives the calling microprocess a kernel thread of its own, the one on which it runs. Does nothing
-/// if it has one. Returns `None` outside of microprocesses.
+/// Gives the calling microprocess a kernel thread of its own, the one on which it runs. Does
+/// nothing if it has one. Returns `None` outside of microprocesses.
 ///
 /// Does not switch, unless the caller lost its VP while it was in the kernel and must wait for its
 /// turn.

@@ -1,6 +1,7 @@
 //! How a sticky microprocess gets a VP again: it is recalled, hardly blocks any more, or ends.
 //!
-//! A bound one ([`crate::upcall::bind`]) gets none, except to wait while it is suspended and to end.
+//! A bound one ([`crate::upcall::bind`]) gets none, except to wait while it is suspended and to
+//! end.
 
 use std::sync::atomic::Ordering;
 

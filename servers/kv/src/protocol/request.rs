@@ -177,7 +177,8 @@ impl Requests {
                     "a command of more than 1 GiB",
                 ));
             }
-            // Doubling keeps the number of copies low. Near the limit, smaller steps use what is left.
+            // Doubling keeps the number of copies low. Near the limit, smaller steps use what is
+            // left.
             let length = self.buffer.len();
             let Some(more) = [length, length / 4, length / 16].into_iter().find(|&n| self.count(n))
             else {

@@ -85,8 +85,8 @@ pub extern "C" fn pkey_set(key: c_int, rights: c_uint) -> c_int {
     0
 }
 
-/// Options of prctl(2) that change the calling kernel thread in a way that is not reset when another
-/// microprocess runs there.
+/// Options of prctl(2) that change the calling kernel thread in a way that is not reset when
+/// another microprocess runs there.
 fn binds(option: c_int, first: c_ulong) -> bool {
     // prctl(2); absent from the libc crate.
     const SET_IO_FLUSHER: c_int = 57;

@@ -11,8 +11,8 @@
 //!
 //! The functions are ordinary definitions in the executable, like the dlopen of [`crate::tls`], and
 //! have the same limits: a caller that contains the system call instruction itself (rustix, Go) is
-//! not seen. Each asks the runtime first ([`crate::thread_attributes`]). For every thread that is no
-//! microprocess it makes the system call that the C library makes.
+//! not seen. Each asks the runtime first ([`crate::thread_attributes`]). For every thread that is
+//! no microprocess it makes the system call that the C library makes.
 //!
 //! The cheap attributes are kept per microprocess: a switch sets them on the kernel thread. For the
 //! others the microprocess is *bound*: it keeps its kernel thread, which ends with it.

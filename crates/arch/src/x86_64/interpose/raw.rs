@@ -1,5 +1,5 @@
-//! `syscall`: system calls by number. Libraries use it for calls that the C library lacks (Landlock,
-//! seccomp, keyrings, I/O priorities), and some for all calls.
+//! `syscall`: system calls by number. Libraries use it for calls that the C library lacks
+//! (Landlock, seccomp, keyrings, I/O priorities), and some for all calls.
 //!
 //! Source: syscall(2).
 
