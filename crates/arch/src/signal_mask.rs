@@ -45,19 +45,13 @@ pub fn spawn_blocked<T: Send + 'static>(
     builder: std::thread::Builder,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<std::thread::JoinHandle<T>> {
-    let begin = move || {
-        set(ALL);
-        f()
-    };
-    while_blocked(|| builder.spawn(begin))
+    while_blocked(|| builder.spawn(f))
 }
 
-/// Runs `f` with every signal blocked. A thread that `f` starts begins with this mask and must
-/// [`set`] another one, because the C library's internal signals are blocked as well.
+/// Runs `f` with all signals blocked. A thread that `f` starts begins with all signals blocked.
 ///
-/// They are, because signal 33 may renew the calling thread's mask
-/// ([`tls::setxid`](crate::tls::setxid)). In the middle of `f` the end of this function would undo
-/// that.
+/// Signal 33 stays open: pthread_create(3) waits for a lock that the C library holds in setuid(2),
+/// while it waits for each thread to handle that signal.
 pub fn while_blocked<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(u64);
     impl Drop for Restore {
@@ -65,6 +59,6 @@ pub fn while_blocked<R>(f: impl FnOnce() -> R) -> R {
             set(self.0);
         }
     }
-    let _restore = Restore(set(!0));
+    let _restore = Restore(set(ALL));
     f()
 }

@@ -257,8 +257,8 @@ pub(crate) fn renewed_mask(round: u32, mask: u64) -> Option<u64> {
         if is_idle && !applied.is_changing.get() {
             let values = applied.values.get();
             if values.signal_mask != mask {
-                // Another handler was interrupted, whose end would restore the earlier mask. Not
-                // counted, so `hold_back` asks again.
+                // Another handler was interrupted, or a section that blocks all signals, whose end
+                // would restore the earlier mask. Not counted, so `hold_back` asks again.
                 return None;
             }
             applied.version.set(IDLE_VERSION.load(Ordering::SeqCst));

@@ -68,11 +68,7 @@ fn apart<R: Send>(f: impl FnOnce(bool) -> R + Send) -> R {
     let run = |walks| take().map(|f| f(walks));
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("kumihimo-dump".into()).stack_size(STACK);
-        let begin = || {
-            signal_mask::set(signal_mask::ALL);
-            run(true)
-        };
-        match signal_mask::while_blocked(|| thread.spawn_scoped(scope, begin)) {
+        match signal_mask::while_blocked(|| thread.spawn_scoped(scope, || run(true))) {
             Ok(thread) => {
                 thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
             }

@@ -28,6 +28,10 @@ impl UserScheduler for Instance {
         unsafe { KernelThread::with(std::ptr::from_ref(self).cast(), thread, live) };
     }
 
+    fn sets_signal_masks(&self) -> bool {
+        true
+    }
+
     fn blocked(&self, vp: u32) -> Answer {
         trace_hooks::blocked(&self.vps[vp as usize].trace);
         let levels = self.vps[vp as usize].queue().levels();

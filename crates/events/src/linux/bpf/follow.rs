@@ -130,10 +130,7 @@ fn change_all<T: Copy + Send>(
     signal_mask::while_blocked(|| {
         thread::scope(|scope| {
             let begin = |map| {
-                let thread = thread::Builder::new().spawn_scoped(scope, move || {
-                    signal_mask::set(signal_mask::ALL);
-                    change(map)
-                });
+                let thread = thread::Builder::new().spawn_scoped(scope, move || change(map));
                 (map, thread)
             };
             let begun: Vec<_> = maps.into_iter().map(begin).collect();

@@ -103,6 +103,9 @@ impl Kernel {
         kernel_attributes::set_timer_slack(1);
         // SAFETY: takes nothing, cannot fail.
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        if !self.user().is_some_and(|scheduler| scheduler.sets_signal_masks()) {
+            signal_mask::set(self.signal_mask);
+        }
         self.page.renew(index, tid);
         let thread = KernelThread::new(self.clone(), index);
         if let Some(scheduler) = self.user() {
