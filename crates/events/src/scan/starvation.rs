@@ -1,5 +1,4 @@
-//! Starvation: the limit on kernel threads is reached and every kernel thread sleeps; or no VP is
-//! ever handed over (event source `off`) and each is held outside of the user scheduler.
+//! Starvation: the limit on kernel threads is reached and every kernel thread sleeps.
 //!
 //! No kernel thread is at fault, so none is overridden: each keeps its VP until its call returns.
 //! But the calls may wait for a microprocess that itself waits for a VP, and then none of them
@@ -9,11 +8,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::handoff::slot::Slot;
 use crate::linux::watch::{self, CpuClock, Tid};
 use crate::pool::kernel::Kernel;
 use crate::pool::sched::{Starved, StarvedReply, UserScheduler};
-use crate::source::Kind;
 
 /// The time without progress before starvation is reported.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -79,30 +76,14 @@ impl Kernel {
         if !seen.is_due(elapsed) {
             return;
         }
-        let held = self.source() == Kind::Off;
-        let progress = if held {
-            self.are_all_vps_held().then(|| scheduler.switches())
-        } else {
-            self.cpu_time_if_all_sleep()
-        };
-        let progress = progress.map(|mark| (mark, self.hand_offs.load(Ordering::Relaxed)));
+        let progress =
+            self.cpu_time_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
         if let Some(since) = seen.note(progress) {
-            // The pool's own sleep of a spare does not count.
-            let works = |slot: &&Slot| !held || slot.microprocess.load(Ordering::Relaxed) != 0;
-            let mut sleepers =
-                self.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0).filter(works);
+            let mut sleepers = self.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0);
             let for_good =
                 sleepers.all(|slot| Kernel::wait_site(slot).is_some_and(|site| site.is_endless));
-            seen.obey(scheduler.starved(Starved { since, for_good, held }));
+            seen.obey(scheduler.starved(Starved { since, for_good }));
         }
-    }
-
-    /// Returns whether each VP has a carrier that is outside of the user scheduler, asleep or not.
-    fn are_all_vps_held(&self) -> bool {
-        self.carriers.iter().all(|index| {
-            let index = index.load(Ordering::Relaxed);
-            index != 0 && !self.watchdog.rests(index) && !self.page.slot(index).is_masked()
-        })
     }
 
     /// Returns the CPU time of all kernel threads, if every one sleeps outside of the user

@@ -1,9 +1,6 @@
 //! Starvation reports: the limit on kernel threads is reached, and every thread sleeps in a call
 //! outside of the runtime, while runnable microprocesses or expired timers wait for a VP.
 //!
-//! Or no VP is ever handed over (event source `off`), and each is held by a call outside of the
-//! runtime or by a computation without a switch point.
-//!
 //! The kernel's half detects the state ([`kumihimo_events::sched::Starved`]). If every thread waits
 //! on a futex without a timeout, the report calls it a deadlock and [`OnDeadlock::Abort`] ends the
 //! process. Otherwise a call may still return, and scheduling resumes when it does.
@@ -21,7 +18,6 @@ use crate::kernel_thread::gs_record::ANNOUNCED;
 use crate::memory::pool;
 use crate::microprocess::identity;
 use crate::microprocess::protocol::state::Phase;
-use crate::observe::other_threads;
 use crate::scheduler::instance::Instance;
 use crate::scheduler::thread_place;
 
@@ -40,30 +36,16 @@ impl Instance {
         if runnable + due == 0 {
             return StarvedReply::NothingWaits;
         }
-        let is_in_pool =
-            |tid| self.kernel.slots().any(|slot| slot.tid.load(Ordering::Relaxed) == tid);
-        // Under `off`, a call often waits for a kernel thread of the program.
-        let for_good = starved.for_good && !(starved.held && other_threads::may_wake(is_in_pool));
-        if !for_good && starved.since < LONG {
+        if !starved.for_good && starved.since < LONG {
             return StarvedReply::Later;
         }
-        let what = if for_good { "deadlock" } else { "starvation" };
-        let since = starved.since.as_secs_f64();
-        let waiting = format!(
-            "while {runnable} microprocesses are runnable and timers of {due} virtual processors have expired:\n"
+        let what = if starved.for_good { "deadlock" } else { "starvation" };
+        let mut text = format!(
+            "kumihimo: {what}: the limit of {} is reached and all of them have slept for {:.1} s in calls outside of the \
+             runtime, while {runnable} microprocesses are runnable and timers of {due} virtual processors have expired:\n",
+            self.kernel.limit(),
+            starved.since.as_secs_f64()
         );
-        let mut text = if starved.held {
-            format!(
-                "kumihimo: {what}: event source `off` hands no virtual processor over, and for {since:.1} s all of them have been \
-                 held by calls outside of the runtime or by computations without a switch point, {waiting}"
-            )
-        } else {
-            format!(
-                "kumihimo: {what}: the limit of {} is reached and all of them have slept for {since:.1} s in calls outside of the \
-                 runtime, {waiting}",
-                self.kernel.limit()
-            )
-        };
         let all: Vec<_> =
             self.kernel.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0).collect();
         let (holders, others): (Vec<_>, Vec<_>) =
@@ -74,14 +56,11 @@ impl Instance {
         if more != 0 {
             let _ = writeln!(text, "  ... and {more} more");
         }
-        text.push_str(if starved.held {
-            "  use locks and channels of kumihimo::sync, thread::blocking around other calls that wait, thread::yield_now in \
-             loops that wait or compute, or another event source (KUMI_EVENTS)\n"
-        } else {
-            "  raise the limit, or block fewer microprocesses at a time: locks of kumihimo::sync need no kernel thread to wait\n"
-        });
+        text.push_str(
+            "  raise the limit, or block fewer microprocesses at a time: locks of kumihimo::sync need no kernel thread to wait\n",
+        );
         eprint!("{text}");
-        if for_good && self.settings.on_deadlock == OnDeadlock::Abort {
+        if starved.for_good && self.settings.on_deadlock == OnDeadlock::Abort {
             std::process::abort();
         }
         StarvedReply::Done
@@ -111,7 +90,7 @@ impl Instance {
         let id = slot.microprocess.load(Ordering::Relaxed);
         let mp = identity::find(id & !ANNOUNCED)?;
         let place = Kernel::wait_site(slot)
-            .map_or_else(|| "computes".to_owned(), |place| place.to_string());
+            .map_or_else(|| "no longer asleep".to_owned(), |place| place.to_string());
         let holds = self
             .vp_in(slot)
             .map_or_else(String::new, |vp| format!(", and holds virtual processor {vp}"));

@@ -124,11 +124,6 @@ impl UserScheduler for Instance {
         }
     }
 
-    fn switches(&self) -> u64 {
-        let switches = self.vps.iter().map(|vp| vp.counters.switches.load(Ordering::Relaxed));
-        switches.fold(0, u64::wrapping_add)
-    }
-
     fn starved(&self, starved: Starved) -> StarvedReply {
         self.report_starvation(starved)
     }

@@ -29,9 +29,6 @@ pub struct Starved {
     pub since: std::time::Duration,
     /// Every thread waits on a futex without a timeout, so that only this process can wake it.
     pub for_good: bool,
-    /// No VP is ever handed over (event source `off`), and each is held by a call outside of the
-    /// user scheduler or by a computation. Otherwise the limit on kernel threads is reached.
-    pub held: bool,
 }
 
 /// The time of the next report of starvation, if starvation lasts.
@@ -134,11 +131,6 @@ pub trait UserScheduler: Send + Sync {
     /// kernel thread of the pool, by one thread at a time.
     fn tick(&self) -> Tick {
         Tick::Rest(None)
-    }
-
-    /// Returns the number of switches so far: whether it grows shows whether VPs are held.
-    fn switches(&self) -> u64 {
-        0
     }
 
     /// Reports starvation ([`Starved`]). Called on the watchdog's thread, repeatedly while the
