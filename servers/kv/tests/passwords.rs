@@ -1,4 +1,4 @@
-//! Who may connect: the password, and protected mode.
+//! Which clients may connect: the password, and protected mode.
 
 mod beside;
 

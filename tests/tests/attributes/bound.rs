@@ -291,7 +291,7 @@ attributes! {
             libc::pthread_setschedparam(own, libc::SCHED_BATCH, &raw const NO_PRIORITY) == 0
         }
     }, scheduling_class_now;
-    // IOPRIO_WHO_PROCESS; the idle class.
+    // Of one process; the idle class (ioprio_set(2)).
     io_priority: || call(libc::SYS_ioprio_set, [1, 0, 3 << 13, 0, 0]), io_priority_now;
     // MPOL_LOCAL.
     memory_policy: || call(libc::SYS_set_mempolicy, [4, 0, 0, 0, 0]), || {

@@ -144,7 +144,7 @@ impl KernelThread {
         }
     }
 
-    /// Records the signal mask of `mp`, the caller, who sets it afterwards. In between it may be
+    /// Records the signal mask of `mp`, the caller, which sets it afterwards. In between it may be
     /// moved to another kernel thread, so the thread's mask counts as unknown until the next
     /// switch.
     pub(crate) fn note_signal_mask(&self, mp: &Mp, signal_mask: u64) {
