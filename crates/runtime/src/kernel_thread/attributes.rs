@@ -71,8 +71,8 @@ impl KernelThread {
     fn change_to(&self, wanted: &Attributes) {
         let before = self.applied.values.replace(*wanted);
         if wanted.nice != before.nice && kernel_attributes::set_nice(wanted.nice).is_err() {
-            // The process may no longer lower the value. Shown by `ps` and kept, since only the
-            // kernel thread's share of a core depends on it.
+            // The process has dropped the right to lower the value since `nice` found it. The
+            // kernel thread keeps its value, and the next switch tries again.
             let values = Attributes { nice: before.nice, ..*wanted };
             self.applied.values.set(values);
         }
