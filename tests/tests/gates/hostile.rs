@@ -108,12 +108,11 @@ fn client_that_corrupts_the_lane_harms_only_itself() {
         hear();
     };
     let vandal = || {
+        // Before anything is overwritten: a lane whose header is damaged is refused.
+        let gate = RawGate::connect("echo").expect("it lives");
         let scribbles = scribble();
         let mut reply = Vec::new();
-        let mut gate = None;
         while !scribbles.is_finished() {
-            let gate: &mut RawGate =
-                gate.get_or_insert_with(|| RawGate::connect("echo").expect("it lives"));
             for len in [10, 5000] {
                 // The result is arbitrary, but the call must return.
                 let _ = gate.call_within(&vec![7; len], &mut reply, Duration::from_millis(20));
@@ -138,6 +137,7 @@ fn server_that_corrupts_the_lane_harms_no_other_gate() {
         until("both ends are entered", || Held::now().links == 2);
         let before = Held::now();
         let gate = Gate::<(u64, Vec<u8>), (u64, Vec<u8>)>::connect("echo").expect("it is there");
+        server.say("connected");
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             for _ in 0..8 {
@@ -161,6 +161,8 @@ fn server_that_corrupts_the_lane_harms_no_other_gate() {
     let server = || {
         let _serving = Gate::serve("echo", |both: (u64, Vec<u8>)| both).expect("it serves");
         tell("serving");
+        // Not while the client checks the header of the lane: it would refuse a damaged one.
+        hear();
         scribble().join().expect("no panic");
         tell("enough");
         serve_on();
