@@ -142,8 +142,8 @@ pub fn create_beside(start: &Path, end: &str) -> io::Result<(File, PathBuf)> {
     Err(last.unwrap_or_else(|| io::Error::from(io::ErrorKind::AlreadyExists)))
 }
 
-/// Opens the latest file for reading that [`create_beside`] created for this user with `start` and `end`.
-/// `None` if there is none.
+/// Opens the latest file for reading that [`create_beside`] created for this user with `start` and
+/// `end`. `None` if there is none.
 #[must_use]
 pub fn open_beside(start: &Path, end: &str) -> Option<(File, PathBuf)> {
     let (folder, name) = (start.parent()?, start.file_name()?);

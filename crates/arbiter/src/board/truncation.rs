@@ -1,8 +1,8 @@
 //! Recovery of a board whose file was truncated while it is mapped.
 //!
 //! Any process of the user can truncate the file. Each access to a page that is gone raises SIGBUS,
-//! whose handler calls [`recover`]. It allocates the file's blocks again and fills in the least that
-//! loses no wake-up. Members write the rest at their next count, so priorities between address
+//! whose handler calls [`recover`]. It allocates the file's blocks again and fills in the least
+//! that loses no wake-up. Members write the rest at their next count, so priorities between address
 //! spaces do not apply for up to a second. Where the file cannot be repaired, the mapping is
 //! replaced by private memory: the process then continues alone.
 //!
