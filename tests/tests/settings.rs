@@ -286,6 +286,69 @@ fn privileged_program_ignores_the_environment() {
     ignores_the_environment(NAME, &program, 0);
 }
 
+/// Content of a file that only root may write.
+const KEPT: &str = "only root may change this";
+
+/// In the child: runs a traced program, if it is privileged or no caller's rights are at stake.
+fn runs() {
+    if !kumihimo_config::is_privileged() && std::env::var_os("KUMI_TEST_PLAIN").is_none() {
+        return println!("not privileged");
+    }
+    Runtime::builder().vps(1).build().expect("a runtime").run(|| thread::spawn(|| {}).join()).ok();
+    println!("ran");
+}
+
+/// Runs the copy of this program as `uid` with settings that name files of root. Returns what the
+/// program wrote, and whether the file that only root may write and its folder are unchanged.
+fn runs_with_roots_files(name: &str, program: &Path, uid: u32, plain: bool) -> (String, bool) {
+    let kept = Place::new(&format!("{name}-kept"));
+    let file = kept.0.join("file");
+    std::fs::write(&file, KEPT).expect("a file of root");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("its mode");
+    let mut command = Command::new(program);
+    command
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env("KUMI_TEST_CHILD", name)
+        .env("KUMI_TRACE", &file)
+        .env("KUMI_DIR", &kept.0)
+        .env("KUMI_ARBITER", kept.0.join("board"))
+        .env("KUMI_DUMP_SIGNAL", "USR2")
+        .env("XDG_RUNTIME_DIR", &kept.0)
+        .env("TMPDIR", &kept.0)
+        .gid(uid)
+        .uid(uid);
+    if plain {
+        command.env("KUMI_TEST_PLAIN", "1");
+    }
+    let output = command.output().expect("the copy of this program");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let names = std::fs::read_dir(&kept.0).expect("a folder").count();
+    let is_kept = std::fs::read(&file).is_ok_and(|found| found == KEPT.as_bytes()) && names == 1;
+    (text(&output.stdout) + &text(&output.stderr), is_kept)
+}
+
+#[test]
+fn privileged_program_writes_no_file_of_its_callers_choice() {
+    const NAME: &str = "privileged_program_writes_no_file_of_its_callers_choice";
+    if is_child(NAME) {
+        return runs();
+    }
+    let folder = Place::new(NAME);
+    let Some(program) = copy(NAME, &folder) else { return };
+    // The same program without privileges, run by root: the settings do have this effect.
+    let (said, is_kept) = runs_with_roots_files(NAME, &program, 0, true);
+    assert!(said.contains("ran") && !is_kept, "{said}");
+    // Set-user-id and set-group-id.
+    for mode in [0o4755, 0o2755] {
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(mode)).expect("its mode");
+        let (said, is_kept) = runs_with_roots_files(NAME, &program, NOBODY, false);
+        if said.contains("not privileged") {
+            return skip(NAME, "the file system of temporary files is mounted nosuid");
+        }
+        assert!(said.contains("ran") && is_kept, "{mode:o}: {said}");
+    }
+}
+
 #[test]
 fn program_with_file_capabilities_ignores_the_environment() {
     const NAME: &str = "program_with_file_capabilities_ignores_the_environment";

@@ -294,7 +294,7 @@ fn trace_of_a_killed_program_can_be_converted() {
         assert!(std::io::BufRead::read_line(&mut said, &mut line).expect("readable") > 0, "{line}");
     }
     // Wait until the trace of the work so far is written.
-    let spool = session::spool_path(&path, pid);
+    let spool = session::find_spool(&path, pid).expect("the spool");
     while std::fs::metadata(&spool).expect("the spool").len() < 100_000 {
         std::thread::yield_now();
     }
@@ -344,4 +344,97 @@ fn invalid_buffer_size_fails_build() {
         &[("KUMI_TRACE", path.to_str().expect("UTF-8")), ("KUMI_LAB", "trace_buffer=many")],
     );
     assert!(ended.status.success(), "{ended:?}");
+}
+
+/// What another user puts at the output, and part of the error.
+type Planted<'a> = (&'a dyn Fn(&Path), &'a str);
+
+/// Another user, and one whose files are overwritten.
+const STRANGER: u32 = 54_321;
+
+/// As in /tmp: everybody can create files, and remove only their own.
+fn shared_folder(name: &str) -> Option<Folder> {
+    if !rustix::process::geteuid().is_root() {
+        kumihimo_tests::skip(name, "only root can plant files of another user");
+        return None;
+    }
+    let folder = Folder::new(name);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+    std::fs::set_permissions(&folder.0, mode).expect("its mode");
+    Some(folder)
+}
+
+#[test]
+fn planted_output_is_refused_and_kept() {
+    const NAME: &str = "planted_output_is_refused_and_kept";
+    let Some(folder) = shared_folder(NAME) else { return };
+    alone(NAME, || {
+        let victim = folder.file("victim");
+        std::fs::write(&victim, "kept").expect("written");
+        let foreign = |path: &Path| {
+            std::os::unix::fs::lchown(path, Some(STRANGER), Some(STRANGER)).expect("root may");
+        };
+        let planted: [Planted<'_>; 5] = [
+            (
+                &|path| {
+                    std::os::unix::fs::symlink(&victim, path).expect("a link");
+                    foreign(path);
+                },
+                "symbolic link of user 54321",
+            ),
+            (
+                &|path| {
+                    std::os::unix::fs::symlink(folder.file("new"), path).expect("a link");
+                    foreign(path);
+                },
+                "symbolic link of user 54321",
+            ),
+            (&|path| std::fs::hard_link(&victim, path).expect("a second name"), "hard links"),
+            (
+                &|path| {
+                    std::fs::write(path, "kept").expect("written");
+                    foreign(path);
+                },
+                "belongs to user 54321",
+            ),
+            // Its reader never comes: opening it would block for ever.
+            (
+                &|path| {
+                    let fifo = rustix::fs::FileType::Fifo;
+                    let mode = rustix::fs::Mode::from_raw_mode(0o666);
+                    rustix::fs::mknodat(rustix::fs::CWD, path, fifo, mode, 0).expect("a pipe");
+                    foreign(path);
+                },
+                "belongs to user 54321",
+            ),
+        ];
+        for (plant, part) in planted {
+            let path = folder.file("out.perfetto");
+            plant(&path);
+            let error = Builder::new().trace(&path).build().expect_err("refused").to_string();
+            assert!(error.contains(part) && error.contains("out.perfetto"), "{error}");
+            assert_eq!(std::fs::read(&victim).expect("there"), b"kept");
+            std::fs::remove_file(&path).expect("there");
+            assert_eq!(folder.names(), ["victim"], "nothing was created");
+        }
+    });
+}
+
+#[test]
+fn planted_spool_is_not_used() {
+    const NAME: &str = "planted_spool_is_not_used";
+    alone(NAME, || {
+        let folder = Folder::new(NAME);
+        let (path, victim) = (folder.file("out.perfetto"), folder.file("victim"));
+        std::fs::write(&victim, "kept").expect("written");
+        // A name that can be predicted, by one that knows the next process id.
+        let spool = folder.file(&format!("out.perfetto.{}.spool", std::process::id()));
+        std::os::unix::fs::symlink(&victim, &spool).expect("a link");
+        let traced = Builder::new().trace(&path).build().expect("a runtime");
+        traced.run(|| drop(work()));
+        assert_eq!(std::fs::read(&victim).expect("there"), b"kept");
+        assert!(spool.symlink_metadata().is_ok_and(|there| there.is_symlink()), "left alone");
+        assert!(one(&path).spawned >= 8);
+        assert_eq!(folder.names().len(), 3, "its own spool is gone");
+    });
 }

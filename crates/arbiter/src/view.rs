@@ -1,17 +1,21 @@
 //! Read-only view of the board, for `kumi board` and `kumi top`.
+//!
+//! The view maps nothing and reads the file by system calls, so a truncation of the file cannot end
+//! the observer.
 
+use std::alloc::Layout;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::board;
 use crate::board::Error;
 use crate::board::corruption;
-use crate::board::layout::SIZE;
+use crate::board::layout::{BoardLayout, SIZE};
 use crate::board::locks::Locks;
 use crate::board::overrides::Reason;
 use crate::board::overrides::{self, Offender};
-use crate::board::{self, Map};
 use crate::clock::monotonic;
 use crate::rules::feedback::Rule;
 use crate::rules::share::Share;
@@ -20,7 +24,6 @@ use crate::slot::{CORES, ROWS};
 /// Board that is open for reading.
 #[derive(Debug)]
 pub struct View {
-    map: Map,
     locks: Locks,
     path: PathBuf,
     inode: u64,
@@ -90,16 +93,40 @@ impl View {
         if !is_known && !board::is_board(path, &fd)? {
             return Err(Error::untrusted(path, "it is not finished"));
         }
-        let map = Map::new(&fd, false).map_err(Error::io(path))?;
         let inode = rustix::fs::fstat(&fd).map_err(|e| Error::io(path)(e.into()))?.st_ino;
-        Ok(View { map, locks: Locks::new(fd), path: path.to_owned(), inode })
+        Ok(View { locks: Locks::new(fd), path: path.to_owned(), inode })
+    }
+
+    /// Copies the board. What the file lacks is zero, as on an empty board.
+    fn layout(&self) -> Box<BoardLayout> {
+        // SAFETY: the layout has a size. All zeroes are valid, and the box frees the memory by the
+        // layout with which it was allocated.
+        let mut copy = unsafe {
+            let layout = Layout::new::<BoardLayout>();
+            let at = std::alloc::alloc_zeroed(layout).cast::<BoardLayout>();
+            if at.is_null() {
+                std::alloc::handle_alloc_error(layout);
+            }
+            Box::from_raw(at)
+        };
+        let at = std::ptr::from_mut(&mut *copy).cast::<u8>();
+        // SAFETY: the box's memory, of this length. It consists of atomic words, for which each
+        // value is valid.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(at, SIZE) };
+        self.locks.with_file(|file| {
+            let mut read = 0;
+            while let Ok(count @ 1..) = rustix::io::pread(file, &mut bytes[read..], read as u64) {
+                read += count;
+            }
+        });
+        copy
     }
 
     /// Returns the cores with a holder or with waiters, in order. Not a snapshot: concurrent
     /// changes may appear in one core and be missing in another.
     #[must_use]
     pub fn cores(&self) -> Vec<CoreView> {
-        let layout = self.map.layout();
+        let layout = self.layout();
         let spaces = self.locks.held();
         let mut cores: Vec<CoreView> = (0..CORES)
             .map(|core| {
@@ -136,9 +163,10 @@ impl View {
     /// Returns the living address spaces, by row.
     #[must_use]
     pub fn spaces(&self) -> Vec<SpaceView> {
+        let layout = self.layout();
         let rows = self.locks.held().into_iter().filter(|&row| usize::from(row) < ROWS);
         rows.map(|row| {
-            let record = &self.map.layout().records[usize::from(row)];
+            let record = &layout.records[usize::from(row)];
             let vps = record.vps();
             let used = record
                 .cells
@@ -164,7 +192,7 @@ impl View {
     /// Returns the feedback rule of the board.
     #[must_use]
     pub fn feedback(&self) -> Option<Rule> {
-        Rule::unpacked(self.map.layout().header.feedback.load(Ordering::Relaxed))
+        Rule::unpacked(self.layout().header.feedback.load(Ordering::Relaxed))
     }
 
     /// Returns the address spaces that violated the protocol, latest first. Living processes that
@@ -184,7 +212,7 @@ impl View {
                 ago: Duration::ZERO,
             }));
         }
-        all.extend(overrides::all(&self.map.layout().overrides, monotonic()));
+        all.extend(overrides::all(&self.layout().overrides, monotonic()));
         all
     }
 
@@ -192,7 +220,7 @@ impl View {
     /// last.
     #[must_use]
     pub fn overridden(&self) -> (u32, u32) {
-        let word = self.map.layout().header.overridden.load(Ordering::Relaxed);
+        let word = self.layout().header.overridden.load(Ordering::Relaxed);
         ((word >> 32) as u32, word as u32)
     }
 }

@@ -15,9 +15,13 @@ struct Previous {
     spent: AtomicBool,
 }
 
+/// `si_code` of an access to a page that the file does not have; sigaction(2).
+const BUS_ADRERR: c_int = 2;
+
 static SEGV: Previous = Previous { action: OnceLock::new(), spent: AtomicBool::new(false) };
 static BUS: Previous = Previous { action: OnceLock::new(), spent: AtomicBool::new(false) };
 static DESCRIBE: AtomicUsize = AtomicUsize::new(0);
+static RECOVER: AtomicUsize = AtomicUsize::new(0);
 
 /// Installs the process's handler for SIGSEGV and SIGBUS. Further calls only replace `describe`.
 ///
@@ -45,8 +49,13 @@ pub unsafe fn install_process_handler(describe: fn(slot_end: usize, out: &mut [u
                 libc::sigaction(signal, std::ptr::null(), &mut old);
                 let mut new: libc::sigaction = std::mem::zeroed();
                 new.sa_sigaction = on_fault as *const () as usize;
-                // The old handler runs inside this one, so its mask and flags apply here too.
+                // The old handler runs inside this one, so its mask and flags apply here too. A
+                // repair runs with all signals blocked: a handler of the runtime must not switch
+                // away from this one.
                 new.sa_mask = old.sa_mask;
+                if signal == libc::SIGBUS {
+                    libc::sigfillset(&raw mut new.sa_mask);
+                }
                 new.sa_flags = libc::SA_SIGINFO
                     | libc::SA_ONSTACK
                     | (old.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART));
@@ -57,10 +66,35 @@ pub unsafe fn install_process_handler(describe: fn(slot_end: usize, out: &mut [u
     }
 }
 
+/// Sets the function that the handler calls first for an access to a page of a file that is gone
+/// (SIGBUS, BUS_ADRERR), with the address. If it returns true, the access is repeated.
+///
+/// # Safety
+/// `recover` is async-signal-safe, and returns true only if the access has become possible.
+pub unsafe fn set_bus_recovery(recover: fn(address: usize) -> bool) {
+    RECOVER.store(recover as *const () as usize, Ordering::Release);
+}
+
+fn recovers(address: usize) -> bool {
+    let recover = RECOVER.load(Ordering::Acquire);
+    // SAFETY: the word holds a function of this type.
+    recover != 0 && unsafe { std::mem::transmute::<usize, fn(usize) -> bool>(recover) }(address)
+}
+
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo and ucontext.
     unsafe {
         let errno = *libc::__errno_location();
+        if signal == libc::SIGBUS
+            && (*info).si_code == BUS_ADRERR
+            && recovers((*info).si_addr() as usize)
+        {
+            *libc::__errno_location() = errno;
+            return;
+        }
+        if signal == libc::SIGBUS {
+            open_mask(context.cast());
+        }
         // si_code <= 0: a process sent the signal, so there is no fault address; sigaction(2).
         if (*info).si_code > 0 {
             let at = (*info).si_addr() as usize;
@@ -78,6 +112,19 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         }
         chain(signal, info, context);
         *libc::__errno_location() = errno;
+    }
+}
+
+/// Sets the mask with which the previously installed handler for SIGBUS would have begun.
+unsafe fn open_mask(context: *const libc::ucontext_t) {
+    let Some(old) = BUS.action.get() else { return };
+    // SAFETY: the kernel passes a valid ucontext, whose mask is one word, as is the first part of
+    // the handler's set. A mask is no memory.
+    unsafe {
+        let word = |set: *const libc::sigset_t| set.cast::<u64>().read_unaligned();
+        let own = if old.sa_flags & libc::SA_NODEFER == 0 { 1 << (libc::SIGBUS - 1) } else { 0 };
+        let mask: u64 = word(&raw const (*context).uc_sigmask) | word(&raw const old.sa_mask) | own;
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, 0, 8);
     }
 }
 

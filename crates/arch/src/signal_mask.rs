@@ -12,7 +12,12 @@ const BYTES: usize = 8;
 /// pthread_cancel and the set*id functions would wait forever.
 pub const ALL: u64 = !(1 << 31 | 1 << 32);
 
+/// SIGBUS is never blocked while the runtime's code runs on a kernel thread: an access to a board
+/// that another process truncated raises it, and the kernel ends a process that blocks it then.
+const NEVER_BLOCKED: u64 = 1 << (libc::SIGBUS - 1);
+
 fn change(how: libc::c_int, mask: Option<u64>) -> u64 {
+    let mask = mask.map(|mask| mask & !NEVER_BLOCKED);
     let (mut before, mask) = (0u64, mask.as_ref().map_or(std::ptr::null(), std::ptr::from_ref));
     // SAFETY: two live words, or null. With these arguments the call cannot fail, unless a filter
     // refuses it; the mask is then unchanged.

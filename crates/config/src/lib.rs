@@ -15,12 +15,15 @@
 //! Set-id programs and programs with file capabilities (`AT_SECURE`, getauxval(3)) ignore all these
 //! variables, because their caller is not trusted.
 //!
+//! [`named_file`] opens files that settings and options name.
+//!
 //! This crate depends on no other crate of the workspace. Other crates convert its plain types to
 //! their own.
 
 mod environment;
 mod error;
 mod lab;
+pub mod named_file;
 mod refused;
 mod size;
 mod span;

@@ -102,6 +102,13 @@ impl Machine {
         Ok(Machine { directory: Arc::new(Directory::at(path)?), time_limit: TIME_LIMIT })
     }
 
+    /// See [`Directory::passed_over`].
+    #[doc(hidden)]
+    #[must_use]
+    pub fn passed_over(&self) -> &[String] {
+        self.directory.passed_over()
+    }
+
     /// Sets the time limit for the wait for data, 2 s by default. A long list as a whole may take
     /// ten times as long.
     ///

@@ -57,6 +57,8 @@ pub struct Directory {
     descriptors: Arc<Descriptors>,
     path: PathBuf,
     owner: u32,
+    /// Why places that come first in the order are not used.
+    passed_over: Vec<String>,
 }
 
 /// A number and its lock.
@@ -73,8 +75,19 @@ pub(crate) struct Claimed {
 enum Unusable {
     /// The directory does not work here; another place may.
     Other(String),
-    /// The directory is foreign, or the failure would affect every other place as well.
+    /// The entry is another user's, or has a form or mode that is not safe; another place may work.
     Planted(Error),
+    /// The failure would affect every other place as well.
+    Failed(Error),
+}
+
+impl Unusable {
+    fn into_error(self) -> Error {
+        match self {
+            Unusable::Planted(error) | Unusable::Failed(error) => error,
+            Unusable::Other(reason) => Error::Directory(format!("run-time directory {reason}")),
+        }
+    }
 }
 
 impl Directory {
@@ -82,12 +95,13 @@ impl Directory {
     /// that exists, or else the first that can be created: `$XDG_RUNTIME_DIR/kumihimo`,
     /// `/run/user/UID/kumihimo`, `/dev/shm/kumihimo-UID` and `/tmp/kumihimo-UID`. UID is the
     /// effective user. A [privileged program](kumihimo_config::is_privileged) ignores both
-    /// variables.
+    /// variables. A place that is a symbolic link, belongs to another user or is writable by others
+    /// is [passed over](Directory::passed_over); all processes of a user do so alike.
     ///
     /// # Errors
-    /// Returns [`Error::Directory`] if no directory can be created, if the directory is a symbolic
-    /// link, belongs to another user or is writable by others, or if `KUMI_DIR=off`. Returns
-    /// [`Error::Invalid`] if a `KUMI_` variable has an invalid value.
+    /// Returns [`Error::Directory`] if no directory can be created, if that of `KUMI_DIR` is a
+    /// symbolic link, belongs to another user or is writable by others, or if `KUMI_DIR=off`.
+    /// Returns [`Error::Invalid`] if a `KUMI_` variable has an invalid value.
     pub fn mine() -> Result<Directory, Error> {
         let config = kumihimo_config::check().map_err(|e| Error::Invalid(e.to_string()))?;
         match &config.dir {
@@ -106,15 +120,20 @@ impl Directory {
     /// Prefers an existing directory to a new one, so that processes with different environments
     /// find each other.
     fn first_of(places: &[PathBuf]) -> Result<Directory, Error> {
-        if let Some(found) = places.iter().find_map(|place| Directory::usable(place).ok()) {
-            return Ok(found);
-        }
         let mut reasons = Vec::new();
-        for place in places {
-            match Directory::made(place) {
-                Ok(directory) => return Ok(directory),
-                Err(Unusable::Planted(error)) => return Err(error),
-                Err(Unusable::Other(reason)) => reasons.push(reason),
+        for open in [Directory::usable, Directory::made] {
+            let mut passed_over = Vec::new();
+            reasons.clear();
+            for place in places {
+                match open(place) {
+                    Ok(directory) => return Ok(Directory { passed_over, ..directory }),
+                    Err(Unusable::Planted(error)) => {
+                        passed_over.push(error.to_string());
+                        reasons.push(error.to_string());
+                    }
+                    Err(Unusable::Failed(error)) => return Err(error),
+                    Err(Unusable::Other(reason)) => reasons.push(reason),
+                }
             }
         }
         Err(Error::Directory(format!(
@@ -134,10 +153,7 @@ impl Directory {
                 "run-time directory {path}: the path must be absolute; change KUMI_DIR"
             )));
         }
-        Directory::made(path).map_err(|unusable| match unusable {
-            Unusable::Planted(error) => error,
-            Unusable::Other(reason) => Error::Directory(format!("run-time directory {reason}")),
-        })
+        Directory::made(path).map_err(Unusable::into_error)
     }
 
     /// Opens the directory at `path`, of any user. If it is another user's, it can only be read.
@@ -146,13 +162,7 @@ impl Directory {
     /// Returns [`Error::Directory`] if there is none, or if it is a symbolic link or writable by
     /// others than its owner.
     pub fn at(path: &Path) -> Result<Directory, Error> {
-        match Directory::existing(path) {
-            Ok(directory) => Ok(directory),
-            Err(Unusable::Planted(error)) => Err(error),
-            Err(Unusable::Other(reason)) => {
-                Err(Error::Directory(format!("run-time directory {reason}")))
-            }
-        }
+        Directory::existing(path).map_err(Unusable::into_error)
     }
 
     fn made(path: &Path) -> Result<Directory, Unusable> {
@@ -160,7 +170,10 @@ impl Directory {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => {
                 let reason = format!("{}: {}", path.display(), std::io::Error::from(e));
-                return Directory::usable(path).map_err(|_| Unusable::Other(reason));
+                return Directory::usable(path).map_err(|unusable| match unusable {
+                    Unusable::Other(_) => Unusable::Other(reason),
+                    unusable => unusable,
+                });
             }
         }
         Directory::usable(path)
@@ -183,7 +196,7 @@ impl Directory {
                 let stat = fs::lstat(path).ok().filter(|stat| stat.st_uid != me);
                 return Err(stat.map_or(Unusable::Other(reason), |stat| others(stat.st_uid)));
             }
-            Err(planted) => return Err(planted),
+            Err(unusable) => return Err(unusable),
         };
         let may = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
         match fs::accessat(&directory.fd, ".", may, AtFlags::EACCESS) {
@@ -210,7 +223,7 @@ impl Directory {
                 return Err(planted("is a symbolic link or not a directory"));
             }
             Err(e @ (Errno::MFILE | Errno::NFILE)) => {
-                return Err(Unusable::Planted(Error::io(format!("run-time directory {shown}"))(e)));
+                return Err(Unusable::Failed(Error::io(format!("run-time directory {shown}"))(e)));
             }
             Err(e) => return Err(Unusable::Other(format!("{shown}: {}", std::io::Error::from(e)))),
         };
@@ -225,7 +238,15 @@ impl Directory {
             descriptors,
             path: path.to_owned(),
             owner: stat.st_uid,
+            passed_over: Vec::new(),
         })
+    }
+
+    /// Returns why places that come before this one in the order of [`mine`](Directory::mine) are
+    /// not used, although something is there.
+    #[must_use]
+    pub fn passed_over(&self) -> &[String] {
+        &self.passed_over
     }
 
     /// Returns the path.

@@ -8,7 +8,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use harness::{Double, Room, alone, fork, is_root, locked, pipe, skip, wait_for_ever};
+use harness::{
+    Double, Room, alone, fork, is_root, locked, mount, pipe, skip, wait_for_ever, with_mounts,
+};
 use kumihimo_machine::directory::Directory;
 use kumihimo_machine::space::{Control, Number};
 use kumihimo_machine::{Error, Machine};
@@ -339,27 +341,6 @@ fn wait_for_the_holder_of_next_is_bounded() {
     assert_eq!(take(&room).unwrap().location().space(), 5);
 }
 
-/// Runs `body` as root of a mount namespace of its own.
-fn with_mounts(test: &str, body: impl FnOnce()) {
-    if !is_root() {
-        return skip(test, "only root can mount");
-    }
-    fork(0, || {
-        // SAFETY: an integer argument; this process has one kernel thread.
-        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
-        let private = rustix::mount::MountPropagationFlags::PRIVATE
-            | rustix::mount::MountPropagationFlags::REC;
-        rustix::mount::mount_change("/", private).unwrap();
-        body();
-    })
-    .ends_well();
-}
-
-fn mount(at: &Path, options: &std::ffi::CStr, flags: rustix::mount::MountFlags) {
-    fs::create_dir_all(at).unwrap();
-    rustix::mount::mount("kumihimo", at, "tmpfs", flags, options).unwrap();
-}
-
 #[test]
 fn full_directory_is_reported() {
     let room = Room::new();
@@ -501,81 +482,4 @@ fn forked_child_keeps_no_number_and_no_descriptors() {
     let number = take(&room).unwrap();
     assert_eq!((number.location().space(), number.first_generation()), (1, CLAIMED_AT_ONCE));
     opens.write_all(b"x").unwrap();
-}
-
-/// Runs `body` in a process with these environment variables and no other relevant ones.
-fn with_environment(variables: &[(&str, &Path)], uid: u32, body: impl FnOnce()) {
-    fork(uid, || {
-        // SAFETY: this process has one kernel thread.
-        unsafe {
-            std::env::remove_var("KUMI_DIR");
-            std::env::remove_var("XDG_RUNTIME_DIR");
-            variables.iter().for_each(|(name, value)| std::env::set_var(name, value));
-        }
-        body();
-    })
-    .ends_well();
-}
-
-#[test]
-fn kumi_dir_selects_the_directory() {
-    let room = Room::new();
-    let (chosen, session) = (room.path(), room.0.join("session"));
-    fs::create_dir(&session).unwrap();
-    with_environment(&[("KUMI_DIR", &chosen), ("XDG_RUNTIME_DIR", &session)], 0, || {
-        assert_eq!(Directory::mine().unwrap().path(), chosen);
-        assert_eq!(Machine::mine().unwrap().path(), chosen);
-        assert_eq!(Number::take().unwrap().directory(), chosen);
-    });
-    with_environment(&[("KUMI_DIR", Path::new("relative"))], 0, || {
-        let Err(Error::Invalid(text)) = Directory::mine() else { panic!("the call succeeded") };
-        assert!(text.contains("absolute"), "{text}");
-    });
-    let missing = room.0.join("missing/kumihimo");
-    with_environment(&[("KUMI_DIR", &missing), ("XDG_RUNTIME_DIR", &session)], 0, || {
-        let text = error_text(Directory::mine());
-        assert!(text.contains(missing.to_str().unwrap()), "no other place is tried: {text}");
-    });
-}
-
-#[test]
-fn user_without_a_session_gets_the_next_place() {
-    const NAME: &str = "user_without_a_session_gets_the_next_place";
-    if !is_root() {
-        return skip(NAME, "only root can change its user");
-    }
-    let room = Room::new();
-    let (session, own) = (room.0.join("session"), room.0.join("own"));
-    fs::create_dir(&session).unwrap();
-    fs::create_dir(&own).unwrap();
-    std::os::unix::fs::chown(&own, Some(SOMEBODY), None).unwrap();
-    let mounts = |shm: &'static std::ffi::CStr,
-                  environment: &[(&str, &Path)],
-                  expected: &Result<&str, &str>| {
-        with_mounts(NAME, || {
-            mount(Path::new("/dev/shm"), shm, rustix::mount::MountFlags::empty());
-            if let Err(planted) = expected {
-                fs::create_dir(planted).unwrap();
-            }
-            with_environment(environment, SOMEBODY, || match expected {
-                Ok(path) => {
-                    // The second process finds the directory that the first one created.
-                    assert_eq!(Directory::mine().unwrap().path(), Path::new(path));
-                    assert_eq!(Directory::mine().unwrap().path(), Path::new(path));
-                    let _ = fs::remove_dir(path);
-                }
-                Err(path) => assert!(error_text(Directory::mine()).contains(path)),
-            });
-        });
-    };
-    let shm = format!("/dev/shm/kumihimo-{SOMEBODY}");
-    let tmp = format!("/tmp/kumihimo-{SOMEBODY}");
-    mounts(c"mode=1777", &[], &Ok(&shm));
-    // A directory of another user, named by an inherited variable, is not used.
-    mounts(c"mode=1777", &[("XDG_RUNTIME_DIR", &session)], &Ok(&shm));
-    mounts(c"mode=1777", &[("XDG_RUNTIME_DIR", &own)], &Ok(own.join("kumihimo").to_str().unwrap()));
-    // If a place is full or read-only, the next one is used.
-    mounts(c"mode=1777,nr_inodes=1", &[], &Ok(&tmp));
-    mounts(c"mode=0755", &[], &Ok(&tmp));
-    mounts(c"mode=1777", &[], &Err(&shm));
 }

@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,7 @@ use crate::export;
 use crate::format::names::Summary;
 use crate::spool::{CLOCK, Header, OUTSIDE, Spool, add, begin_chunk, end_chunk};
 use kumihimo_arch::signal_mask;
+use kumihimo_config::named_file;
 
 /// Default size of a VP's buffer in records: 768 KiB, which is 80 ms at 400,000 records per second.
 pub const DEFAULT_RECORDS: usize = 1 << 15;
@@ -75,16 +77,26 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |e| io::Error::new(e.kind(), format!("trace {path}: {e}"))
 }
 
-/// Returns the path of the spool of process `pid` for `output`. It is in the output's folder if the
-/// output is, or becomes, a regular file, and otherwise in the folder for temporary files.
-#[must_use]
-pub fn spool_path(output: &Path, pid: u32) -> PathBuf {
-    if output.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        return std::env::temp_dir().join(format!("kumihimo-trace.{pid}.spool"));
+/// How the name of a spool ends.
+const SPOOL: &str = ".spool";
+
+/// Returns how the path of the spool of process `pid` for `output` begins. It is in the output's
+/// folder if the output is, or becomes, a regular file, and otherwise in the folder for temporary
+/// files.
+fn spool_start(output: &Path, pid: u32) -> PathBuf {
+    if named_file::is_stream(output) {
+        return std::env::temp_dir().join(format!("kumihimo-trace.{pid}"));
     }
     let mut name = output.as_os_str().to_owned();
-    name.push(format!(".{pid}.spool"));
+    name.push(format!(".{pid}"));
     name.into()
+}
+
+/// Returns the path of the spool that process `pid` of this user has for `output`. `None` if there
+/// is none.
+#[must_use]
+pub fn find_spool(output: &Path, pid: u32) -> Option<PathBuf> {
+    named_file::open_beside(&spool_start(output, pid), SPOOL).map(|(_, path)| path)
 }
 
 /// Opens the output, and returns the offset at which this run starts. Blocks on a pipe until it has
@@ -93,17 +105,17 @@ fn open_output(path: &Path) -> io::Result<(File, u64)> {
     let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
     let again = begun.iter().any(|one| one == path);
     let mut options = OpenOptions::new();
-    options.create(true);
-    let file = if again {
-        options.append(true).open(path)?
-    } else {
-        options.write(true).truncate(true).open(path)?
-    };
+    let file =
+        named_file::open(path, if again { options.append(true) } else { options.write(true) })?;
+    let is_file = file.metadata()?.is_file();
     if !again {
+        if is_file {
+            file.set_len(0)?;
+        }
         begun.push(path.to_owned());
     }
-    let metadata = file.metadata()?;
-    Ok((file, if metadata.is_file() { metadata.len() } else { 0 }))
+    let offset = if is_file { file.metadata()?.len() } else { 0 };
+    Ok((file, offset))
 }
 
 impl Session {
@@ -128,16 +140,9 @@ impl Session {
         let output = settings.output;
         let (out, offset) = open_output(&output).map_err(at(&output))?;
         let pid = std::process::id();
-        let spool = spool_path(&output, pid);
+        let start = spool_start(&output, pid);
+        let (mut file, spool) = named_file::create_beside(&start, SPOOL).map_err(at(&start))?;
         let header = Header { vps: settings.vps as u32, pid, offset, about: settings.about };
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&spool)
-            .map_err(at(&spool))?;
         file.write_all(&header.bytes()).map_err(at(&spool))?;
         let clock = Clock::new();
         let ring = || Arc::new(Ring::new(settings.records, clock));
@@ -188,7 +193,12 @@ impl Session {
     /// # Errors
     /// Returns an error if the trace has ended, or if reading the spool or writing to `out` fails.
     pub fn so_far(&self, out: &mut dyn Write) -> io::Result<()> {
-        let spool = File::open(&self.spool).map_err(at(&self.spool))?;
+        // Through the descriptor: in a folder of others, the name may lead elsewhere.
+        let spool = match &*self.writer.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(writer) => format!("/proc/self/fd/{}", writer.file.as_raw_fd()),
+            None => return Err(io::Error::other("the trace has ended")),
+        };
+        let spool = File::open(spool).map_err(at(&self.spool))?;
         let lost = self.buffers.unwritten.load(Ordering::Relaxed);
         export::convert(&Spool::open(spool)?.whole_rounds(), out, lost).map(drop)
     }
@@ -294,11 +304,10 @@ impl Buffers {
 /// # Errors
 /// Returns the error of reading the spool or writing the output.
 pub fn recover(output: &Path, pid: u32) -> Option<io::Result<Summary>> {
-    let path = spool_path(output, pid);
-    let file = File::open(&path).ok()?;
+    let (file, path) = named_file::open_beside(&spool_start(output, pid), SPOOL)?;
     let convert = || {
         let spool = Spool::open(file)?.whole_rounds();
-        let mut out = OpenOptions::new().create(true).truncate(false).write(true).open(output)?;
+        let mut out = named_file::open(output, OpenOptions::new().write(true))?;
         if out.metadata()?.is_file() {
             // Removes the output of an unfinished conversion.
             out.set_len(spool.header.offset)?;

@@ -17,7 +17,7 @@ impl Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("kumihimo-{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
         let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a directory can be made");
+        std::fs::create_dir(&path).expect("a directory can be made");
         Scratch(path)
     }
 

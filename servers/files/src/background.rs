@@ -6,6 +6,8 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use kumihimo_config::named_file;
+
 use crate::options::MountOptions;
 
 /// Starts the server and returns once the file system is served.
@@ -48,7 +50,7 @@ pub(crate) fn leave_streams(is_detached: bool, log: Option<&Path>) -> io::Result
     }
     let nowhere = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let log: File = match log {
-        Some(path) => OpenOptions::new().append(true).create(true).open(path)?,
+        Some(path) => named_file::open(path, OpenOptions::new().append(true))?,
         None => nowhere.try_clone()?,
     };
     rustix::stdio::dup2_stdin(&nowhere)?;

@@ -3,14 +3,15 @@
 //! accumulate during a write go into the next write.
 
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use kumihimo::fs::{File, OpenOptions, TryLockError};
+use kumihimo::fs::{File, TryLockError};
 use kumihimo::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kumihimo::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use kumihimo_config::named_file;
 
 use crate::protocol::reply::Reply;
 
@@ -87,11 +88,12 @@ impl Log {
     /// Opens `path` and locks it against other servers.
     ///
     /// # Errors
-    /// As open(2); `AddrInUse` if another process holds the lock.
+    /// As open(2); `PermissionDenied` if the file is another user's, has further names, or is
+    /// reached through another user's symbolic link; `AddrInUse` if another process holds the lock.
     pub fn open(path: &Path) -> io::Result<File> {
-        Log::lock_file(
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?,
-        )
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        Log::lock_file(named_file::open(path, &options)?.into())
     }
 
     /// Locks an open log against other servers.

@@ -6,6 +6,7 @@ mod exact;
 #[allow(dead_code)]
 mod pair;
 mod rules;
+mod truncated;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

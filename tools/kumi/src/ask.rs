@@ -192,7 +192,11 @@ impl Whose {
             Some(directory) => Machine::at(directory),
             None => Machine::mine(),
         };
-        machine.map_err(|e| e.to_string())
+        let machine = machine.map_err(|e| e.to_string())?;
+        for why in machine.passed_over() {
+            eprintln!("kumi: {}; {} is used instead", Plain(why), machine.path().display());
+        }
+        Ok(machine)
     }
 }
 

@@ -1,12 +1,13 @@
 //! `kumi trace`: runs a program with tracing enabled, and checks traces.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write as _};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
+use kumihimo_config::named_file;
 use kumihimo_trace::{Summary, Verdict, check_together, recover, session, summaries};
 
 use crate::ask::{self, Place, Reach, Whose};
@@ -73,23 +74,45 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     }
 }
 
-/// Writes a live trace. An existing file is replaced only by a complete trace.
+/// Writes a live trace. An existing file is replaced only by a complete trace; a pipe or device is
+/// written to.
 fn live(place: Place, output: &Path, whose: &Whose) -> Result<ExitCode, String> {
-    let mut part = output.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let failed = |e: std::io::Error| format!("{}: {e}", part.display());
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |e: std::io::Error| format!("{path}: {e}")
+    };
     let mut space = Reach::of(whose)?;
     let space = space.space(place.number).map_err(|trouble| trouble.to_string())?;
     ask::space_at(space, place).map_err(|trouble| trouble.to_string())?;
-    let mut file = BufWriter::new(File::create(&part).map_err(failed)?);
-    let read = space
-        .trace(&mut file)
-        .map_err(|e| e.to_string())
-        .and_then(|()| file.flush().map_err(failed));
-    if let Err(why) = read.and_then(|()| std::fs::rename(&part, output).map_err(failed)) {
-        let _ = std::fs::remove_file(&part);
-        return Err(why);
+    let mut read = |file: File| {
+        let mut file = BufWriter::new(file);
+        space.trace(&mut file).map_err(|e| e.to_string())?;
+        file.flush().map_err(failed(output))
+    };
+    if named_file::is_stream(output) {
+        named_file::open(output, OpenOptions::new().write(true))
+            .map_err(failed(output))
+            .and_then(read)?;
+    } else {
+        let mut target = output.to_owned();
+        let mut mode = None;
+        if output.symlink_metadata().is_ok() {
+            // What may be there is what may be written to.
+            let there = named_file::open(output, OpenOptions::new().write(true))
+                .and_then(|file| file.metadata());
+            mode = Some(there.map_err(failed(output))?.permissions());
+            target = output.canonicalize().map_err(failed(output))?;
+        }
+        let (file, part) = named_file::create_beside(&target, ".part").map_err(failed(&target))?;
+        let done = read(file).and_then(|()| {
+            mode.map_or(Ok(()), |mode| std::fs::set_permissions(&part, mode))
+                .map_err(failed(&part))?;
+            std::fs::rename(&part, &target).map_err(failed(output))
+        });
+        if let Err(why) = done {
+            let _ = std::fs::remove_file(&part);
+            return Err(why);
+        }
     }
     eprintln!(
         "kumi: {}: open it at https://ui.perfetto.dev (\"Open trace file\")",
@@ -140,9 +163,11 @@ fn trace(output: &Path, buffer: Option<usize>, program: &[OsString]) -> Result<E
 /// Empties the output file, so that an old trace is not taken for this program's. Returns false if
 /// the output is not a regular file.
 fn prepare(output: &Path) -> Result<bool, String> {
-    let is_file = output.metadata().map_or(true, |metadata| metadata.is_file());
+    let is_file = !named_file::is_stream(output);
     if is_file {
-        File::create(output).map_err(|e| format!("{}: {e}", output.display()))?;
+        named_file::open(output, OpenOptions::new().write(true))
+            .and_then(|file| file.set_len(0))
+            .map_err(|e| format!("{}: {e}", output.display()))?;
     }
     Ok(is_file)
 }

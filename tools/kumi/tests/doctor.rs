@@ -220,6 +220,45 @@ fn doctor_claims_no_preemption_without_proc() {
     assert!(!said.contains("KUMI_PREEMPT selects another one"), "{said}");
 }
 
+/// Another user has taken the place of the run-time directory.
+#[test]
+fn doctor_names_a_place_that_is_passed_over() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip("doctor_names_a_place_that_is_passed_over", "not root");
+    }
+    let mut command = command();
+    command.env_remove("XDG_RUNTIME_DIR");
+    // SAFETY: system calls only, with constants.
+    unsafe {
+        command.pre_exec(|| {
+            let check =
+                |done: i32| if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+            check(libc::unshare(libc::CLONE_NEWNS))?;
+            let none = std::ptr::null();
+            let private = libc::MS_REC | libc::MS_PRIVATE;
+            check(libc::mount(none, c"/".as_ptr(), none, private, none.cast()))?;
+            for place in [c"/run", c"/dev/shm", c"/tmp"] {
+                let kind = c"tmpfs".as_ptr();
+                check(libc::mount(kind, place.as_ptr(), kind, 0, none.cast()))?;
+            }
+            check(libc::mkdir(c"/dev/shm/kumihimo-0".as_ptr(), 0o755))?;
+            check(libc::chown(c"/dev/shm/kumihimo-0".as_ptr(), 54_321, 54_321))
+        });
+    }
+    let output = match command.output() {
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
+            return skip("doctor_names_a_place_that_is_passed_over", "no mount namespaces here");
+        }
+        done => done.expect("kumi"),
+    };
+    let said = String::from_utf8(output.stdout).expect("text");
+    let (place, why) = about(&said, "run-time directory");
+    assert!(place.contains("/tmp/kumihimo-0"), "{said}");
+    let part = "not used: run-time directory /dev/shm/kumihimo-0 belongs to user 54321";
+    assert!(why.contains(part), "{said}");
+}
+
 #[test]
 fn doctor_prints_the_limit_on_kernel_threads() {
     let line =

@@ -2,9 +2,9 @@
 //!
 //! Only the owner of the board can write to it, and such a process could also signal or trace the
 //! owner's other processes. A board therefore protects programs from mistakes and crashes of other
-//! programs, but is no security boundary between users. It also does not protect against truncation
-//! of the file, after which every access raises SIGBUS. All blocks are allocated at creation, so
-//! that a full file system cannot cause SIGBUS.
+//! programs, but is no security boundary between users. After a truncation of the file every access
+//! raises SIGBUS; see [`super::truncation`]. All blocks are allocated at creation, so that a full
+//! file system cannot cause SIGBUS.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,6 +20,7 @@ use super::error::Error;
 use crate::board::corruption;
 use crate::board::layout::{BoardLayout, MAGIC, SIZE, VERSION};
 use crate::board::locks::{self, Locks};
+use crate::board::truncation::{self, Mapping};
 use crate::rules::feedback::Rule;
 
 /// Maximum time to wait while another process creates the board.
@@ -33,6 +34,7 @@ pub struct Board {
     map: Map,
     pub(crate) locks: Locks,
     path: PathBuf,
+    mapping: Option<&'static Mapping>,
 }
 
 impl Board {
@@ -49,8 +51,17 @@ impl Board {
         if size(path, &fd)? != SIZE as u64 || !is_board(path, &fd)? {
             make(path, &fd)?;
         }
-        let map = Map::new(&fd, true).map_err(Error::io(path))?;
-        Ok(Board { map, locks: Locks::new(fd), path: path.to_owned() })
+        let map = Map::new(&fd).map_err(Error::io(path))?;
+        let locks = Locks::new(fd);
+        let mapping = locks.file().map(|file| Mapping::register(map.address(), file));
+        Ok(Board { map, locks, path: path.to_owned(), mapping })
+    }
+
+    /// Returns how often this process repaired the board after a truncation, and whether it has
+    /// given up and continues without the others.
+    #[must_use]
+    pub fn truncations(&self) -> (u32, bool) {
+        self.mapping.map_or((0, false), Mapping::history)
     }
 
     /// Returns the path of the board.
@@ -84,8 +95,21 @@ impl Board {
     /// In the child of a fork: replaces the board by an empty private board at the same address.
     /// Async-signal-safe.
     pub fn forget_in_child(&self) {
-        self.map.forget();
+        self.forget_mapping();
+        truncation::replace_by_private(self.map.address());
         self.locks.forget();
+    }
+
+    fn forget_mapping(&self) {
+        if let Some(mapping) = self.mapping {
+            mapping.forget();
+        }
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        self.forget_mapping();
     }
 }
 
@@ -191,7 +215,7 @@ fn made(path: &Path, fd: &OwnedFd) -> Result<(), Error> {
 
 /// Shared mapping of the file; unmapped on drop.
 #[derive(Debug)]
-pub(crate) struct Map(NonNull<BoardLayout>);
+struct Map(NonNull<BoardLayout>);
 
 // SAFETY: the mapping consists of atomic words only.
 unsafe impl Send for Map {}
@@ -200,8 +224,8 @@ unsafe impl Sync for Map {}
 
 impl Map {
     /// Maps the file, which must be at least [`SIZE`] bytes long.
-    pub(crate) fn new(fd: &OwnedFd, writable: bool) -> std::io::Result<Map> {
-        let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+    fn new(fd: &OwnedFd) -> std::io::Result<Map> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping of a live descriptor, at an address of the kernel's choice.
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), SIZE, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
@@ -213,28 +237,15 @@ impl Map {
     }
 
     #[inline]
-    pub(crate) fn layout(&self) -> &BoardLayout {
+    fn layout(&self) -> &BoardLayout {
         // SAFETY: mapped while `self` lives, page-aligned and of this size. Every bit pattern is
         // valid. Other processes change the memory through atomic words; a corrupting process can
         // change only values, which every reader here checks.
         unsafe { self.0.as_ref() }
     }
 
-    /// Replaces the mapping by zeroed private memory at the same address.
-    fn forget(&self) {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: MAP_FIXED replaces our own mapping, which stays readable and writable at the same
-        // address; zeroes are valid there.
-        unsafe {
-            libc::mmap(
-                self.0.as_ptr().cast(),
-                SIZE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                -1,
-                0,
-            )
-        };
+    fn address(&self) -> usize {
+        self.0.as_ptr().expose_provenance()
     }
 }
 

@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use crate::board::truncation::OpenFile;
 use crate::slot::ROWS;
 
 /// Offset of the row locks.
@@ -24,11 +25,18 @@ const PID_LOCKS: i64 = 1 << 41;
 pub(crate) struct Locks {
     /// -1 in the child of a fork, which must not keep its parent's locks.
     fd: AtomicI32,
+    file: Option<OpenFile>,
 }
 
 impl Locks {
     pub(crate) fn new(fd: OwnedFd) -> Locks {
-        Locks { fd: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(fd)) }
+        let fd = std::os::fd::IntoRawFd::into_raw_fd(fd);
+        Locks { fd: AtomicI32::new(fd), file: OpenFile::of(fd) }
+    }
+
+    /// Returns the board's file, if it could be examined.
+    pub(crate) fn file(&self) -> Option<OpenFile> {
+        self.file
     }
 
     /// Tries to lock a row. Returns false if another process holds it.
@@ -108,8 +116,9 @@ impl Locks {
         if done == 0 { Ok(lock) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Calls `f` with the file, unless the file is closed.
+    /// Calls `f` with the file, unless the file is closed, by the program too.
     pub(crate) fn with_file<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
+        self.file.filter(OpenFile::is_still_open)?;
         let fd = self.fd.load(Ordering::Relaxed);
         // SAFETY: our descriptor, which is open until `forget`: that runs in the child of a fork or
         // when `self` is dropped.

@@ -14,8 +14,10 @@ pub(crate) mod layout;
 pub(crate) mod locks;
 mod name;
 pub mod overrides;
+mod truncation;
 
 pub use error::Error;
 pub use file::Board;
-pub(crate) use file::{Map, is_board, opened};
+pub(crate) use file::{is_board, opened};
 pub use layout::VERSION;
+pub use truncation::recover;

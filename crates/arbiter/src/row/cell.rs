@@ -51,6 +51,13 @@ impl Default for Cell {
 }
 
 impl Cell {
+    /// Offset of the word that holds the state, in bytes.
+    #[cfg(not(loom))]
+    pub(crate) const WORD: usize = std::mem::offset_of!(Cell, word);
+    /// State of a VP that sleeps on descriptors.
+    #[cfg(not(loom))]
+    pub(crate) const ASLEEP_ON_DESCRIPTORS: u32 = ON_DESCRIPTORS;
+
     /// Creates the cell of a running VP.
     #[must_use]
     pub fn new() -> Cell {

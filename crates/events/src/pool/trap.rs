@@ -110,10 +110,11 @@ extern "C" fn on_sigtrap(signal: i32, info: *mut libc::siginfo_t, context: *mut 
         // A signal from a BPF program is late if another core woke the thread at once. By then the
         // thread may have detected the loss of its VP and masked its slot. Its current system call
         // need not be the one in which it slept.
+        //
+        // Nor is the signal of the event in time after the handler for SIGBUS, which blocks all
+        // signals while it repairs a board that masked code found truncated.
         let in_time = code == TRAP_PERF;
-        if let Some(scheduler) =
-            thread.scheduler().filter(|_| in_time || thread.slot().depth() == 0)
-        {
+        if let Some(scheduler) = thread.scheduler().filter(|_| thread.slot().depth() == 0) {
             scheduler.unblocked();
         }
         if in_time || restarts_call(context.cast()) {

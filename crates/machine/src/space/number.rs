@@ -87,6 +87,12 @@ impl Number {
         })
     }
 
+    /// See [`Directory::passed_over`].
+    #[must_use]
+    pub fn passed_over(&self) -> &[String] {
+        self.directory.passed_over()
+    }
+
     /// Returns the path of the run-time directory.
     #[must_use]
     pub fn directory(&self) -> &Path {

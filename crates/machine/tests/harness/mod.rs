@@ -423,3 +423,25 @@ pub fn wait_for_ever() -> ! {
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
+
+/// Runs `body` as root of a mount namespace of its own.
+pub fn with_mounts(test: &str, body: impl FnOnce()) {
+    if !is_root() {
+        return skip(test, "only root can mount");
+    }
+    fork(0, || {
+        // SAFETY: an integer argument; this process has one kernel thread.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
+        let private = rustix::mount::MountPropagationFlags::PRIVATE
+            | rustix::mount::MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", private).unwrap();
+        body();
+    })
+    .ends_well();
+}
+
+/// Mounts a tmpfs.
+pub fn mount(at: &Path, options: &std::ffi::CStr, flags: rustix::mount::MountFlags) {
+    std::fs::create_dir_all(at).unwrap();
+    rustix::mount::mount("kumihimo", at, "tmpfs", flags, options).unwrap();
+}

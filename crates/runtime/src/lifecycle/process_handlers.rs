@@ -25,6 +25,8 @@ pub(crate) fn install_once() -> io::Result<()> {
         // SAFETY: `describe` is async-signal-safe: it reads atomics of a record that lives for
         // ever.
         unsafe { overflow::install_process_handler(describe) };
+        // SAFETY: `recover` is async-signal-safe, and repairs or replaces the page.
+        unsafe { overflow::set_bus_recovery(kumihimo_arbiter::board::recover) };
         tls::setxid::set_carrier_fs(gs_record::carrier_fs);
         thread_attributes::install();
         *done = true;

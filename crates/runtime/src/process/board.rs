@@ -5,6 +5,7 @@
 //! cannot join, or must not (`KUMI_ARBITER=none`), it has a private row instead. Gates then wake
 //! each other through their sockets.
 
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -123,6 +124,27 @@ impl BoardMembership {
     /// have overwritten it.
     fn publish_listener(&self) {
         self.member.set_listener(CORE_LISTENER.load(Ordering::Relaxed));
+    }
+
+    /// Reports on standard error that the board's file was truncated: once when it was repaired,
+    /// and once when this process had to leave it.
+    fn report_truncation(&self) {
+        static REPAIRED: AtomicBool = AtomicBool::new(false);
+        static LEFT: AtomicBool = AtomicBool::new(false);
+        let Some((board, _)) = self.member.board() else { return };
+        let path = board.path().display();
+        let (repairs, has_left) = board.truncations();
+        if has_left && !LEFT.swap(true, Ordering::Relaxed) {
+            let _ = writeln!(
+                io::stderr(),
+                "kumihimo: board {path} was truncated by another process and cannot be repaired; this process continues without arbitration: end the programs that use the board, and remove it"
+            );
+        } else if repairs > 0 && !has_left && !REPAIRED.swap(true, Ordering::Relaxed) {
+            let _ = writeln!(
+                io::stderr(),
+                "kumihimo: board {path} was truncated by another process and is in use again; priorities did not apply between address spaces meanwhile"
+            );
+        }
     }
 }
 
@@ -295,6 +317,7 @@ pub fn rescan() {
     let Some(membership) = BOARD.get() else { return };
     membership.member.recount();
     membership.publish_listener();
+    membership.report_truncation();
     let row = membership.member.row();
     row.cells.iter().for_each(|cell| cell.wake(row.reach));
 }

@@ -6,7 +6,7 @@
 //! runtime. Without a number (no usable run-time directory, or `KUMI_DIR=off`) everything works,
 //! but the process is not visible from outside, and its IDs have address space 0.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use kumihimo_machine::Error;
@@ -50,7 +50,10 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
     let member = MEMBER.get_or_init(|| {
         fork::install_membership(forget);
         let (number, mut alone) = match Number::take() {
-            Ok(number) => (Some(Arc::new(number)), None),
+            Ok(number) => {
+                report_passed_over(&number);
+                (Some(Arc::new(number)), None)
+            }
             Err(why) => (None, Some(why.to_string())),
         };
         board::register(board::Machine {
@@ -89,6 +92,15 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
             ),
         )),
         _ => Ok(()),
+    }
+}
+
+/// Reports on standard error why the first place of the run-time directory is not used, if another
+/// user or a wrong mode prevents it. Called once.
+fn report_passed_over(number: &Number) {
+    let used = number.directory().display();
+    for why in number.passed_over() {
+        let _ = writeln!(io::stderr(), "kumihimo: {why}; {used} is used instead");
     }
 }
 

@@ -287,7 +287,7 @@ impl Caller {
     fn new(number: u64) -> Caller {
         let (near, far) = UnixStream::pair().expect("a pair of sockets");
         let path = format!("/dev/shm/kumihimo-transaction-{}-{number}", std::process::id());
-        let memory = File::create(&path).expect("a file in memory");
+        let memory = File::create_new(&path).expect("a file in memory");
         std::fs::remove_file(path).expect("just made");
         let file = File::open("/proc/self/exe").expect("this program");
         // Loaded into the page cache, so that reads do not wait for the disk.

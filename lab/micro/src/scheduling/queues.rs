@@ -67,7 +67,7 @@ impl Files {
 
     pub fn new() -> Self {
         let folder = std::env::temp_dir().join(format!("kumi-bench-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder for temporary files");
+        fs::create_dir(&folder).expect("a folder for temporary files");
         let mut expect = 0;
         for i in 0..Self::COUNT {
             let content: Vec<u8> =

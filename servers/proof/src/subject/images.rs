@@ -198,7 +198,9 @@ pub fn indexed(image: &[u8]) -> Vec<u8> {
 pub fn keep(name: &str, image: &[u8]) -> PathBuf {
     let path =
         std::env::temp_dir().join(format!("kumihimo-proof-{name}-{}.img", std::process::id()));
-    File::create(&path)
+    // The image that this process has kept before under this name.
+    let _ = std::fs::remove_file(&path);
+    File::create_new(&path)
         .and_then(|mut file| file.write_all(image))
         .expect("an image in the temporary directory");
     path

@@ -203,6 +203,9 @@ fn machine() {
     }
     let taken = Directory::mine().and_then(|directory| {
         println!("{place:<24} {} ({})", directory.path().display(), why(directory.path()));
+        for why in directory.passed_over() {
+            println!("{:<24} not used: {}", "", Plain(why));
+        }
         Number::take_in(directory)
     });
     match taken {

@@ -87,7 +87,9 @@ impl Place {
         let folder = std::env::temp_dir().join(format!("kumihimo-start-{}", std::process::id()));
         let place = Place { folder, version: version.to_owned() };
         let crates = place.folder.join("crates");
-        std::fs::create_dir_all(&crates)?;
+        // Fails if another user was there first.
+        std::fs::create_dir(&place.folder)?;
+        std::fs::create_dir(&crates)?;
         std::fs::create_dir(place.folder.join(".cargo"))?;
         let mut patch = String::from("[patch.crates-io]\n");
         let packages = std::fs::read_dir(workspace::target().join("package"))?.flatten();

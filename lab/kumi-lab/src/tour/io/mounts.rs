@@ -127,8 +127,10 @@ impl Image {
         let path = std::env::temp_dir().join(format!("kumi-tour-{}", std::process::id()));
         let image = Image(path);
         let told = |e: std::io::Error| format!("{}: {e}", image.0.display());
+        // Fails if another user was there first.
+        fs::create_dir(&image.0).map_err(told)?;
         for directory in ["files", "clock"] {
-            fs::create_dir_all(image.0.join(directory)).map_err(told)?;
+            fs::create_dir(image.0.join(directory)).map_err(told)?;
         }
         let file = File::create(image.file()).map_err(told)?;
         file.set_len(48 << 20).map_err(told)?;
