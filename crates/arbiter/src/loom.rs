@@ -1,5 +1,5 @@
-//! Operations that the models in `row/tests/loom.rs` and `slot/tests/loom.rs` replace: atomics,
-//! fences and futexes.
+//! Operations that the models of this crate, of the runtime and of gates replace: atomics, fences
+//! and futexes.
 //!
 //! Code under a model imports them only from here: the real ones, or loom's under `--cfg loom`.
 
@@ -40,18 +40,53 @@ pub(crate) mod futex {
     }
 }
 
-/// Stand-in under loom: each model ends before the system call.
+/// The kernel's half of a futex in the models: a list of sleepers under a lock.
 #[cfg(loom)]
 pub(crate) mod futex {
     use std::time::Duration;
 
-    use super::AtomicU32;
+    use ::loom::sync::{Arc, Condvar, Mutex};
 
-    pub(crate) fn wait(_: &AtomicU32, _: u32, _: Option<Duration>, _: bool) {
-        unreachable!("no model sleeps")
+    use super::{AtomicU32, Ordering};
+
+    /// A sleeper on a word: its own condition, and whether it was woken.
+    struct Sleeper {
+        word: usize,
+        is_woken: bool,
+        woken: Arc<Condvar>,
     }
 
-    pub(crate) fn wake(_: &AtomicU32, _: bool) {
-        unreachable!("no model sleeps")
+    ::loom::lazy_static! {
+        static ref SLEEPERS: Mutex<Vec<Sleeper>> = Mutex::new(Vec::new());
+    }
+
+    /// As the real call. A sleep with a limit is over at once, as after its time.
+    pub(crate) fn wait(word: &AtomicU32, expected: u32, at_most: Option<Duration>, _: bool) {
+        let mut sleepers = SLEEPERS.lock().unwrap();
+        if word.load(Ordering::Relaxed) != expected || at_most.is_some() {
+            return;
+        }
+        let woken = Arc::new(Condvar::new());
+        let word = std::ptr::from_ref(word).addr();
+        sleepers.push(Sleeper { word, is_woken: false, woken: woken.clone() });
+        let is_me = |sleeper: &Sleeper| Arc::ptr_eq(&sleeper.woken, &woken);
+        loop {
+            sleepers = woken.wait(sleepers).unwrap();
+            let at = sleepers.iter().position(is_me).expect("only the sleeper leaves the list");
+            if sleepers[at].is_woken {
+                sleepers.remove(at);
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn wake(word: &AtomicU32, _: bool) {
+        let word = std::ptr::from_ref(word).addr();
+        let mut sleepers = SLEEPERS.lock().unwrap();
+        let sleeper = sleepers.iter_mut().find(|one| one.word == word && !one.is_woken);
+        if let Some(sleeper) = sleeper {
+            sleeper.is_woken = true;
+            sleeper.woken.notify_one();
+        }
     }
 }

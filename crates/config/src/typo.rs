@@ -8,7 +8,7 @@ const LARGEST: usize = 2;
 
 /// Variables of the project's tests, laboratory programs and examples, besides those that start
 /// with `KUMI_TEST_`. The runtime reads none of them.
-const OF_TESTS: [&str; 16] = [
+const OF_TESTS: [&str; 17] = [
     "KUMI_ARBITER_CHILD",
     "KUMI_CLOCK",
     "KUMI_CORE_IN",
@@ -20,6 +20,7 @@ const OF_TESTS: [&str; 16] = [
     "KUMI_HOSTILE",
     "KUMI_LEAK_MICROPROCESSES",
     "KUMI_LIBRARY",
+    "KUMI_LOOM_BOUND",
     "KUMI_OF_THE_COMMAND",
     "KUMI_SCRIBBLE",
     "KUMI_SEED",

@@ -41,7 +41,7 @@ pub mod source;
 pub mod watchdog;
 
 pub use handoff::slot::{Claim, Slot};
-pub use handoff::{barrier, page, return_queue, slot};
+pub use handoff::{barrier, carriers, page, return_queue, slot};
 pub use report::unavailable::Unavailable;
 #[cfg(not(loom))]
 pub use {

@@ -5,16 +5,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 use kumihimo_arch::signal_mask;
 
 use crate::handoff::barrier;
+use crate::handoff::carriers::Carriers;
 use crate::handoff::page::Page;
 use crate::handoff::return_queue::Waiter;
 use crate::linux::wakeup::EpollWaker;
-use crate::pool::kernel::{Kernel, NOT_CALLED, Settings};
+use crate::pool::kernel::{Kernel, Settings};
 use crate::pool::poll::CALL;
 use crate::pool::ready_list::Pool;
 use crate::pool::record::Recorder;
@@ -86,15 +87,13 @@ impl Kernel {
             page,
             ended: Condvar::new(),
             poller: AtomicU32::new(0),
-            carriers: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
-            handed: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
+            carriers: Carriers::new(settings.vps),
             bound: AtomicUsize::new(0),
             waiter_count: AtomicUsize::new(0),
             hand_offs: AtomicU64::new(0),
             looks: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
-            called: (0..settings.vps).map(|_| AtomicI32::new(NOT_CALLED)).collect(),
             recorder: settings.record.then(Recorder::new),
         }))
     }

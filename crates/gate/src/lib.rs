@@ -10,7 +10,6 @@ mod error;
 pub mod lane;
 mod loom;
 
-// Above the lane, nothing is modelled.
 #[cfg(not(loom))]
 mod call_chain;
 #[cfg(not(loom))]
@@ -25,6 +24,8 @@ mod link;
 mod memory;
 #[cfg(not(loom))]
 mod metrics;
+#[cfg(loom)]
+mod model;
 #[cfg(not(loom))]
 mod options;
 #[cfg(not(loom))]
@@ -39,6 +40,9 @@ mod server;
 mod system_error;
 #[cfg(not(loom))]
 mod wire;
+
+#[cfg(loom)]
+use model::{client, link, options};
 
 pub use error::{Error, ErrorKind};
 #[cfg(not(loom))]

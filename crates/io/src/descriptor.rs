@@ -25,6 +25,7 @@ use kumihimo_runtime::readiness::{Interest, Seen, Source};
 use kumihimo_runtime::syscall_batch::{self, SystemCall};
 use kumihimo_runtime::{cancel, direct_read, thread};
 
+use crate::attempt::{self, Outcome};
 use crate::handles::Handle;
 use crate::limit::Limit;
 
@@ -357,34 +358,38 @@ impl<S: AsFd> Descriptor<S> {
         mut attempt: impl FnMut(libc::c_int) -> io::Result<T>,
     ) -> io::Result<T> {
         let mut limit = None;
-        // Read before the attempt: any edge after this point ends the wait.
-        let mut seen = self.source.seen(interest);
-        loop {
-            let outcome = if self.known_class() == FileClass::PolledWithoutNowait {
-                match poll(self.inner.as_fd(), interest, Some(Duration::ZERO)) {
-                    // Another reader or writer may take the data or room first.
-                    Ok(true) => brief(|| attempt(0)),
-                    Ok(false) => Err(ErrorKind::WouldBlock.into()),
-                    Err(e) => Err(e),
+        attempt::attempt(
+            &self.source,
+            interest,
+            false,
+            || {
+                let outcome = if self.known_class() == FileClass::PolledWithoutNowait {
+                    match poll(self.inner.as_fd(), interest, Some(Duration::ZERO)) {
+                        // Another reader or writer may take the data or room first.
+                        Ok(true) => brief(|| attempt(0)),
+                        Ok(false) => Err(ErrorKind::WouldBlock.into()),
+                        Err(e) => Err(e),
+                    }
+                } else {
+                    attempt(libc::RWF_NOWAIT)
+                };
+                match outcome {
+                    Err(e) if e.kind() == ErrorKind::Interrupted => Outcome::Repeat,
+                    Err(e)
+                        if e.raw_os_error() == Some(libc::EOPNOTSUPP)
+                            && self.known_class() == FileClass::Polled =>
+                    {
+                        self.class.store(FileClass::PolledWithoutNowait as u8, Ordering::Relaxed);
+                        Outcome::Repeat
+                    }
+                    Err(e) if e.kind() == ErrorKind::WouldBlock && !self.is_nonblocking() => {
+                        Outcome::NotReady
+                    }
+                    other => Outcome::Ended(other),
                 }
-            } else {
-                attempt(libc::RWF_NOWAIT)
-            };
-            match outcome {
-                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                Err(e)
-                    if e.raw_os_error() == Some(libc::EOPNOTSUPP)
-                        && self.known_class() == FileClass::Polled =>
-                {
-                    self.class.store(FileClass::PolledWithoutNowait as u8, Ordering::Relaxed);
-                    continue;
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock && !self.is_nonblocking() => {}
-                other => return other,
-            }
-            self.wait(interest, seen, limit.get_or_insert_with(|| Limit::new(None)))?;
-            seen = self.source.seen(interest);
-        }
+            },
+            |seen| self.wait(interest, seen, limit.get_or_insert_with(|| Limit::new(None))),
+        )
     }
 
     /// Repeats `attempt`, which never waits, until it returns something other than `WouldBlock` or
@@ -396,15 +401,16 @@ impl<S: AsFd> Descriptor<S> {
     ) -> io::Result<T> {
         cancel::point();
         let mut limit = None;
-        let mut seen = self.source.seen(interest);
-        loop {
-            match patient(&mut attempt) {
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                other => return other,
-            }
-            self.wait(interest, seen, limit.get_or_insert_with(|| Limit::new(None)))?;
-            seen = self.source.seen(interest);
-        }
+        attempt::attempt(
+            &self.source,
+            interest,
+            false,
+            || match patient(&mut attempt) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => Outcome::NotReady,
+                other => Outcome::Ended(other),
+            },
+            |seen| self.wait(interest, seen, limit.get_or_insert_with(|| Limit::new(None))),
+        )
     }
 
     /// Waits until it is ready for `interest`. A cancellation point.

@@ -34,6 +34,8 @@ mod lifecycle;
 #[cfg(not(loom))]
 mod memory;
 mod microprocess;
+#[cfg(loom)]
+mod model;
 #[cfg(not(loom))]
 mod observe;
 mod priority;
@@ -49,6 +51,12 @@ mod syscall;
 mod upcall;
 #[cfg(not(loom))]
 mod wait;
+
+#[cfg(loom)]
+use model::{idle, kernel_thread, memory, wait};
+/// Readiness, and the kernel's half of it, for the models of higher crates.
+#[cfg(loom)]
+pub use {model::epoll_set, wait::readiness};
 
 #[cfg(not(loom))]
 pub use kumihimo_events::wakeup;

@@ -2,10 +2,16 @@
 //! and the sleep of a kernel thread from here.
 
 #[cfg(loom)]
-pub(crate) use ::loom::sync::atomic;
+pub(crate) use ::loom::sync::{Mutex, atomic};
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic;
+pub(crate) use std::sync::{Mutex, atomic};
+
+/// Wakes a VP that sleeps in its epoll set.
+#[cfg(loom)]
+pub(crate) use crate::model::poller::EpollWaker;
+#[cfg(not(loom))]
+pub(crate) use kumihimo_events::wakeup::EpollWaker;
 
 use atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;

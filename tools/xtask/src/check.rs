@@ -183,10 +183,12 @@ fn sanitizers(report: &mut Report) -> Result<(), Failure> {
             report.skip(&name, "this toolchain has no runtime for it here");
         }
     }
-    report.skip(
-        "thread-sanitizer of events, runtime, sync, io, tests",
-        "std is not instrumented (CONTRIBUTING.md, \"Sanitizers\"); loom models replace it",
-    );
+    let name = "thread-sanitizer with std";
+    if quiet(program("scripts/sanitize").args(["thread-std", "--probe"])) {
+        cargo_test::suite(report, name, program("scripts/sanitize").arg("thread-std"))?;
+    } else {
+        report.skip(name, "no sources of std: rustup +nightly component add rust-src");
+    }
     Ok(())
 }
 

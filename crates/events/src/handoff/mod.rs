@@ -3,6 +3,7 @@
 //! - [`slot`]: a kernel thread's record, with the claim that takes its VP over.
 //! - [`thread_state`]: the events and the thread states that a slot holds.
 //! - [`page`]: the shared page, an array of slots.
+//! - [`carriers`]: the owner of each VP, by name.
 //! - [`return_queue`]: returning threads that wait for a VP.
 //! - [`barrier`]: the asymmetric memory barrier of a claim.
 //!
@@ -10,6 +11,7 @@
 //! only `loom` and `report`. Its models run under loom (`tests/loom.rs` here and in the modules).
 
 pub mod barrier;
+pub mod carriers;
 pub mod page;
 pub mod return_queue;
 pub mod slot;

@@ -67,10 +67,23 @@ impl Ticket {
     /// The ticket of no kernel thread.
     pub const NONE: Ticket = Ticket { thread: 0, generation: 0 };
 
+    /// Creates the ticket of a wait that [began](Waiter::begin) on the kernel thread with this
+    /// index.
+    #[must_use]
+    pub fn new(thread: u32, generation: u32) -> Ticket {
+        Ticket { thread, generation }
+    }
+
     /// Returns the index of the kernel thread.
     #[must_use]
     pub fn thread(self) -> u32 {
         self.thread
+    }
+
+    /// Returns the generation of the entry, for [`Waiter::offer`].
+    #[must_use]
+    pub fn generation(self) -> u32 {
+        self.generation
     }
 }
 
@@ -230,7 +243,7 @@ impl Waiter {
     /// Waits after [`begin`](Waiter::begin). Returns true once a VP was handed over, or false if
     /// the wait was [released](Waiter::release) or a poll of `stuck` returned true. `every` returns
     /// the time between two polls in nanoseconds. Called by the waiter.
-    pub(crate) fn wait(&self, every: impl Fn() -> u64, stuck: impl Fn() -> bool) -> bool {
+    pub fn wait(&self, every: impl Fn() -> u64, stuck: impl Fn() -> bool) -> bool {
         loop {
             let state = self.state.load(Ordering::Acquire);
             let phase = state & PHASE;

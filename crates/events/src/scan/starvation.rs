@@ -92,11 +92,7 @@ impl Kernel {
         if !self.is_short_of_threads() {
             return None;
         }
-        let carriers = self
-            .carriers
-            .iter()
-            .map(|index| index.load(Ordering::Relaxed))
-            .filter(|index| *index != 0);
+        let carriers = self.carriers.all().filter(|index| *index != 0);
         // Carriers first: there are few of them.
         for index in carriers {
             self.sleeps_unreported(index)?;

@@ -48,11 +48,7 @@ impl Kernel {
 
     pub(super) fn is_any_vp_running(&self) -> bool {
         let rests = |index: u32| self.watchdog.rests(index);
-        let carried = self
-            .carriers
-            .iter()
-            .map(|index| index.load(Ordering::Relaxed))
-            .any(|index| index != 0 && !rests(index));
+        let carried = self.carriers.all().any(|index| index != 0 && !rests(index));
         carried || self.watchdog.vps.iter().any(|of| of.blocked_call.load(Ordering::Relaxed) != 0)
     }
 
@@ -94,7 +90,7 @@ impl Kernel {
         elapsed: u64,
         scheduler: &dyn UserScheduler,
     ) -> bool {
-        let index = self.carriers[vp as usize].load(Ordering::Relaxed);
+        let index = self.carriers.of(vp);
         let rests = self.watchdog.rests[index as usize].load(Ordering::Relaxed);
         let of = &self.watchdog.vps[vp as usize];
         if index == 0 || rests & 1 == 1 {
@@ -158,8 +154,7 @@ impl Kernel {
             suspicion.begin(what, tid);
         } else {
             suspicion.age.more(tid, elapsed);
-            let is_still_its =
-                self.carriers[vp as usize].load(Ordering::Relaxed) == index && !slot.has_vp();
+            let is_still_its = self.carriers.of(vp) == index && !slot.has_vp();
             if is_still_its
                 && suspicion.age.ran + suspicion.age.slept >= BoundedBackoff::NANOSECONDS
             {

@@ -1,14 +1,10 @@
 //! Callers that wait for a free cell of their link.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kumihimo_runtime::lock;
-use kumihimo_runtime::park::Waiter;
+use crate::loom::{AtomicUsize, Mutex, Ordering, Waiter, lock};
 
 /// The waiting callers, first come first served.
-#[derive(Default)]
 pub(super) struct CellQueue {
     queue: Mutex<VecDeque<Waiter>>,
     /// How many are queued, for a look without the lock.
@@ -16,6 +12,10 @@ pub(super) struct CellQueue {
 }
 
 impl CellQueue {
+    pub(super) fn new() -> CellQueue {
+        CellQueue { queue: Mutex::new(VecDeque::new()), queued: AtomicUsize::new(0) }
+    }
+
     pub(super) fn push(&self, waiter: &Waiter) {
         let mut queue = lock(&self.queue);
         self.queued.fetch_add(1, Ordering::SeqCst);

@@ -1,17 +1,16 @@
 //! The client's side of a link: calls under way, and callers that wait for a free cell.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use kumihimo_arbiter::row;
-use kumihimo_runtime::park::{self, Wait};
+use kumihimo_runtime::park;
 use kumihimo_runtime::{cancel, lock, remote_wake, thread};
 
 use crate::call_chain;
-use crate::client::cell_queue::CellQueue;
-use crate::client::reply_slot::{ReplySlot, WaitEnd};
+use crate::client::calls::{Calls, WaitFailure};
 use crate::error::{Error, ErrorKind};
 use crate::lane::{CHAIN, CellNo, ClientEnd, REGIONS, ReplyHeader, RequestHeader};
 use crate::link::endpoint::{Endpoint, HasEndpoint};
@@ -64,19 +63,14 @@ pub(crate) struct ClientLink {
     pub(crate) space: u16,
     /// Bytes of the largest reply that is taken.
     largest_reply: usize,
-    lane: ClientEnd,
-    slots: Box<[ReplySlot]>,
+    calls: Calls,
     notifier: Notifier,
     pub(crate) endpoint: Endpoint,
     /// Why it is gone.
     gone: OnceLock<Error>,
-    is_gone: AtomicBool,
     /// A call has failed with that reason.
     end_was_reported: AtomicBool,
     region_table: Mutex<RegionTable>,
-    queue: CellQueue,
-    /// Held while a thread takes replies in. A thread that was notified waits for it.
-    taking: Mutex<()>,
 }
 
 impl ClientLink {
@@ -87,21 +81,16 @@ impl ClientLink {
         lane: ClientEnd,
         notifier: Notifier,
     ) -> Arc<ClientLink> {
-        let slots = (0..lane.geometry().cells()).map(|_| ReplySlot::new()).collect();
         Arc::new(ClientLink {
             gate: gate.into(),
             space,
             largest_reply,
-            lane,
-            slots,
+            calls: Calls::new(lane),
             notifier,
             endpoint: Endpoint::default(),
             gone: OnceLock::new(),
-            is_gone: AtomicBool::new(false),
             end_was_reported: AtomicBool::new(false),
             region_table: Mutex::default(),
-            queue: CellQueue::default(),
-            taking: Mutex::new(()),
         })
     }
 
@@ -115,7 +104,7 @@ impl ClientLink {
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Acquire)
+        self.calls.is_gone()
     }
 
     /// The reason for which the link was cut, if no call has failed with it.
@@ -126,7 +115,7 @@ impl ClientLink {
     }
 
     pub(crate) fn inline(&self) -> usize {
-        self.lane.geometry().inline() as usize
+        self.calls.lane.geometry().inline() as usize
     }
 
     fn closed_error(&self) -> Error {
@@ -144,43 +133,20 @@ impl ClientLink {
     }
 
     /// Takes a cell. Blocks the microprocess while all are in use.
+    #[inline]
     fn take_cell(&self, deadline: Option<Instant>) -> Result<CellNo, Error> {
-        if let Some(cell) = self.lane.take_cell() {
-            return Ok(cell);
-        }
-        let me = park::current();
-        loop {
-            self.queue.push(&me);
-            // A thread that gives a cell back checks for queued callers after that.
-            fence(Ordering::SeqCst);
-            let found = self.lane.take_cell();
-            let over = || deadline.is_some_and(|at| Instant::now() >= at);
-            if found.is_none() && !self.is_gone() {
-                park::park(Wait::Gate(self.space), deadline);
-            }
-            let found = found.or_else(|| self.lane.take_cell());
-            let was_woken = !self.queue.remove(&me);
-            if let Some(cell) = found {
-                return Ok(cell);
-            }
-            let ends = self.is_gone() || cancel::would_unwind() || over();
-            if ends && was_woken {
-                // The cell that it was woken for goes to the next caller.
-                self.queue.wake_first();
-            }
-            if self.is_gone() {
-                return Err(self.closed_error());
-            }
-            cancel::point();
-            if over() {
+        self.calls.take_cell(self.space, deadline).map_err(|failure| match failure {
+            WaitFailure::Gone => self.closed_error(),
+            WaitFailure::Left => {
+                cancel::point();
                 let text = format!(
                     "gate {:?}: all {} calls of this client were under way until the deadline",
                     self.gate,
-                    self.slots.len()
+                    self.calls.most()
                 );
-                return Err(Error::new(ErrorKind::TimedOut, text));
+                Error::new(ErrorKind::TimedOut, text)
             }
-        }
+        })
     }
 
     /// The guard of a cell that the caller has.
@@ -189,14 +155,7 @@ impl ClientLink {
     }
 
     pub(crate) fn give_back(&self, cell: CellNo) {
-        if self.slots[cell.index()].reset() {
-            lock(&self.region_table).release(cell);
-        }
-        let _ = self.lane.give_back(cell);
-        fence(Ordering::SeqCst);
-        if !self.queue.is_empty() {
-            self.queue.wake_first();
-        }
+        self.calls.give_back(cell, || lock(&self.region_table).release(cell));
     }
 
     /// The numbers under which the server has these regions. Passes those that it does not have.
@@ -217,7 +176,7 @@ impl ClientLink {
     }
 
     fn pass_region(&self, cell: CellNo, region: &Region) -> Result<u32, Error> {
-        self.slots[cell.index()].set_names_regions();
+        self.calls.set_names_regions(cell);
         let (number, oldest) = {
             let mut region_table = lock(&self.region_table);
             if let Some(number) = region_table.find(cell, region) {
@@ -283,28 +242,18 @@ impl ClientLink {
             regions,
             chain: call_chain::current(),
         };
-        self.lane.write(cell, &header, payload)?;
+        self.calls.lane.write(cell, &header, payload)?;
         Ok(guard)
+    }
+
+    fn notify(&self) {
+        self.notifier.notify(&self.endpoint.link);
     }
 
     /// Pushes the request that was written into a cell, and notifies the server.
     fn push(&self, cell: CellNo, kind: RequestKind) -> Result<(), Error> {
-        let slot = &self.slots[cell.index()];
-        if kind == RequestKind::Send {
-            slot.begin_without_waiter();
-        } else {
-            // SAFETY: the cell is the caller's, and its request is still to be pushed.
-            unsafe { slot.begin_wait(park::current()) };
-        }
-        self.lane.push_request(cell)?;
-        self.notifier.notify(&self.endpoint.link);
-        // Either the end of the link, which fails all cells that are lent, finds this one, or the
-        // end is seen here.
-        fence(Ordering::SeqCst);
-        if self.is_gone() {
-            self.fail_wait(cell);
-        }
-        Ok(())
+        let waiter = (kind != RequestKind::Send).then(park::current);
+        self.calls.push(cell, waiter, || self.notify())
     }
 
     /// Asks for the next item of a stream, in its cell, which this side has.
@@ -318,7 +267,7 @@ impl ClientLink {
             chain: call_chain::current(),
             ..RequestHeader::default()
         };
-        self.lane.write(cell, &header, &[])?;
+        self.calls.lane.write(cell, &header, &[])?;
         self.push(cell, RequestKind::Next)
     }
 
@@ -330,14 +279,9 @@ impl ClientLink {
             return;
         }
         let header = RequestHeader { kind: RequestKind::Stop as u8, ..RequestHeader::default() };
-        // Before the push: the answer may come at once.
-        self.slots[cell.index()].begin_stop();
-        let pushed =
-            self.lane.write(cell, &header, &[]).and_then(|()| self.lane.push_request(cell));
-        if pushed.is_err() {
-            return self.give_back(cell);
+        if self.calls.push_stop(cell, &header, || self.notify()).is_err() {
+            self.give_back(cell);
         }
-        self.notifier.notify(&self.endpoint.link);
     }
 
     /// Discards a reply without a waiter.
@@ -354,41 +298,25 @@ impl ClientLink {
         if fork::in_forked_child() {
             return;
         }
-        let slot = &self.slots[cell.index()];
-        // Before `abandon`: from then on the thread that takes the reply in gives the cell back,
-        // and a cancel must not reach its next request.
-        if slot.is_waiting() && self.lane.push_cancel(cell) {
-            self.notifier.notify(&self.endpoint.link);
-        }
-        if let Some(header) = slot.abandon() {
+        if let Some(header) = self.calls.abandon(cell, || self.notify()) {
             self.discard_reply(cell, header);
         }
     }
 
     /// Waits until the reply has come. After an error the cell is no longer the caller's.
+    #[inline]
     pub(crate) fn wait(&self, cell: CellNo, deadline: Option<Instant>) -> Result<(), Error> {
-        let slot = &self.slots[cell.index()];
-        loop {
-            match slot.wait_end() {
-                Some(WaitEnd::Replied) => return Ok(()),
-                // Lent for ever: the lane ends with the link.
-                Some(WaitEnd::Gone) => return Err(self.closed_error()),
-                None => {}
-            }
-            park::park(Wait::Gate(self.space), deadline);
-            if !slot.is_waiting() {
-                continue;
-            }
-            let cancelled = cancel::would_unwind();
-            let over = deadline.is_some_and(|at| Instant::now() >= at);
-            if cancelled || over {
+        match self.calls.wait(cell, self.space, deadline) {
+            Ok(()) => Ok(()),
+            Err(WaitFailure::Gone) => Err(self.closed_error()),
+            Err(WaitFailure::Left) => {
                 self.abandon(cell);
                 cancel::point();
                 let text = format!(
                     "gate {:?}: no reply until the deadline; the request may still be carried out",
                     self.gate
                 );
-                return Err(Error::new(ErrorKind::TimedOut, text));
+                Err(Error::new(ErrorKind::TimedOut, text))
             }
         }
     }
@@ -412,8 +340,8 @@ impl ClientLink {
         reply: &mut Vec<u8>,
     ) -> Result<ReplyHeader, Error> {
         // SAFETY: the cell is the caller's, and `wait` has seen the reply.
-        let header = unsafe { self.slots[cell.index()].header() };
-        self.lane.read_reply(cell, reply)?;
+        let header = unsafe { self.calls.header(cell) };
+        self.calls.lane.read_reply(cell, reply)?;
         if Status::of(header.status) == Some(Status::InRegion) {
             let whole = self.region(header.regions[0])?;
             self.check_reply_size(whole.len())?;
@@ -465,17 +393,10 @@ impl ClientLink {
         numbers.map(|number| self.region(*number)).collect()
     }
 
-    /// Ends the wait in a cell: no reply will come.
-    fn fail_wait(&self, cell: CellNo) {
-        let _one = lock(&self.taking);
-        // SAFETY: `taking` keeps out all others.
-        unsafe { self.slots[cell.index()].fail() };
-    }
-
     /// How many calls are under way.
     pub(crate) fn under_way(&self) -> usize {
         // None of a link that is gone, though its cells stay lent.
-        if self.is_gone() { 0 } else { self.lane.in_use() }
+        if self.is_gone() { 0 } else { self.calls.lane.in_use() }
     }
 }
 
@@ -495,19 +416,8 @@ fn to_monotonic(deadline: Instant) -> u64 {
 
 impl IndexedLink for ClientLink {
     fn poll(&self) {
-        let mut left = Vec::new();
-        let popped = {
-            let _one = lock(&self.taking);
-            self.lane.pop_replies(usize::MAX, |reply| {
-                let slot = &self.slots[reply.cell.index()];
-                // SAFETY: popped just now; `taking` keeps out all others.
-                if let Some(header) = unsafe { slot.deliver(reply.header) } {
-                    left.push((reply.cell, header));
-                }
-            })
-        };
-        left.into_iter().for_each(|(cell, header)| self.discard_reply(cell, header));
-        if let Err(why) = popped {
+        let taken = self.calls.take_replies(|cell, header| self.discard_reply(cell, header));
+        if let Err(why) = taken {
             self.endpoint.close(&why);
         }
     }
@@ -546,11 +456,7 @@ impl HasEndpoint for ClientLink {
         self.poll();
         self.endpoint.regions.end(&why);
         let _ = self.gone.set(why);
-        self.is_gone.store(true, Ordering::Release);
-        fence(Ordering::SeqCst);
-        let lent: Vec<CellNo> = self.lane.lent().collect();
-        lent.into_iter().for_each(|cell| self.fail_wait(cell));
+        self.calls.end();
         self.endpoint.end();
-        self.queue.wake_all();
     }
 }

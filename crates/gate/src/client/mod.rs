@@ -9,6 +9,7 @@
 //! Uses `link`, `handshake`, `wire`, `region` and `lane`; nothing of `server`.
 
 pub(crate) mod call;
+mod calls;
 mod cell_queue;
 mod client_link;
 mod connect;

@@ -9,12 +9,8 @@
 //! IDLE -> STOPPING -> IDLE                 the end of a stream
 //! ```
 
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-use kumihimo_runtime::park::Waiter;
-
 use crate::lane::ReplyHeader;
+use crate::loom::{AtomicBool, AtomicU32, Ordering, UnsafeCell, Waiter};
 
 /// No call is under way.
 const IDLE: u32 = 0;
@@ -91,7 +87,7 @@ impl ReplySlot {
     #[inline]
     pub(super) unsafe fn begin_wait(&self, waiter: Waiter) {
         // SAFETY: no wait has begun: `contents` is the caller's.
-        unsafe { (*self.contents.get()).0 = Some(waiter) };
+        self.contents.with_mut(|contents| unsafe { (*contents).0 = Some(waiter) });
         // Release: the thread that ends the wait finds the waiter.
         self.state.store(WAITING, Ordering::Release);
     }
@@ -118,7 +114,7 @@ impl ReplySlot {
         let ended =
             self.state.compare_exchange(WAITING, ABANDONED, Ordering::AcqRel, Ordering::Acquire);
         // SAFETY: REPLIED: `contents` is the taker's again, which is the leaving thread.
-        (ended == Err(REPLIED)).then(|| unsafe { (*self.contents.get()).1 })
+        (ended == Err(REPLIED)).then(|| self.contents.with(|contents| unsafe { (*contents).1 }))
     }
 
     /// The header of the reply.
@@ -129,7 +125,7 @@ impl ReplySlot {
     pub(super) unsafe fn header(&self) -> ReplyHeader {
         debug_assert_eq!(self.state.load(Ordering::Relaxed), REPLIED);
         // SAFETY: REPLIED, seen with acquire: `contents` is the taker's again.
-        unsafe { (*self.contents.get()).1 }
+        self.contents.with(|contents| unsafe { (*contents).1 })
     }
 
     /// Delivers the reply, and wakes its waiter. Returns the header if no caller waits: the cell is
@@ -144,11 +140,10 @@ impl ReplySlot {
             // SAFETY: this side's record of a cell whose reply is being taken in: only this thread
             // ends WAITING with a reply, and a leaving caller does not read `contents`. A waiting
             // one reads nothing before REPLIED.
-            let waiter = unsafe {
-                let contents = self.contents.get();
+            let waiter = self.contents.with_mut(|contents| unsafe {
                 (*contents).1 = header;
                 (*contents).0.clone()
-            };
+            });
             if self
                 .state
                 .compare_exchange(WAITING, REPLIED, Ordering::AcqRel, Ordering::Acquire)
@@ -178,7 +173,7 @@ impl ReplySlot {
         if self.state.compare_exchange(WAITING, GONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             // SAFETY: this thread has ended WAITING, and the caller keeps out threads that deliver;
             // the taker does not read `contents` any more.
-            let waiter = unsafe { (*self.contents.get()).0.clone() };
+            let waiter = self.contents.with(|contents| unsafe { (*contents).0.clone() });
             if let Some(waiter) = waiter {
                 waiter.wake();
             }

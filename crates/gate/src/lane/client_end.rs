@@ -8,7 +8,7 @@ use super::geometry::Geometry;
 use super::memory::LaneMemory;
 use super::ring::{Consumer, Producer};
 use crate::error::Error;
-use crate::loom::{AtomicU32, Ordering};
+use crate::loom::{AtomicU32, Ordering, store_release};
 
 /// It is free.
 const FREE: u32 = 0;
@@ -178,7 +178,8 @@ impl ClientEnd {
             }
             let (len, header) = self.lane.head(cell).read_reply(cell, geometry.inline())?;
             own.len.store(len, Ordering::Relaxed);
-            own.state.store(ANSWERED, Ordering::Release);
+            // After a cancel that was pushed meanwhile, which found the cell lent.
+            store_release(&own.state, ANSWERED);
             f(IncomingReply { cell: CellNo(cell as u16), len, header });
             Ok(())
         })

@@ -32,6 +32,14 @@ mod server_end;
 #[cfg(test)]
 mod tests;
 
+/// Both sides of a lane with so many cells, for the models of rooms above.
+#[cfg(all(test, loom))]
+pub(crate) fn test_lane(cells: u32) -> (ServerEnd, ClientEnd) {
+    let geometry = Geometry::checked(cells, 128).expect("a size that a lane can have");
+    let lane = memory::LaneMemory::new(geometry);
+    (ServerEnd::new(lane.clone()), ClientEnd::new(lane))
+}
+
 pub use cell::{CHAIN, CellNo, Chain, LEVELS, REGIONS, ReplyHeader, RequestHeader};
 pub use client_end::{ClientEnd, IncomingReply};
 pub use geometry::Geometry;

@@ -6,14 +6,13 @@
 //! between two users.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use kumihimo_arbiter::row::{Caller, RingOutcome};
-use kumihimo_runtime::remote_wake;
 
 use crate::link::link_index;
 use crate::link::socket::Link;
 use crate::link::wake_address::PeerRow;
+use crate::loom::{AtomicBool, Ordering, fence, remote_wake};
 use crate::options::Placement;
 
 /// Spin of `Placement::Spin`, in nanoseconds.

@@ -11,6 +11,7 @@ use kumihimo_runtime::cancel;
 use kumihimo_runtime::park::{self, Waiter};
 use kumihimo_runtime::readiness::{Interest, Source};
 
+use crate::attempt::{self, Outcome};
 use crate::handles::Handle;
 use crate::limit::Limit;
 
@@ -138,33 +139,26 @@ impl<S: AsFd> Socket<S> {
         cancel::point();
         let nonblocking = self.options.nonblocking();
         let mut limit = None;
-        // Read before the attempt: any edge after this point ends the wait.
-        let mut seen = self.source.seen(interest);
-        // If the socket is known to be unready, the attempt would only return `WouldBlock`.
-        let mut skip = !nonblocking && !self.source.likely_ready(interest);
-        loop {
-            if !skip {
-                match attempt(self.inner.as_fd()) {
-                    Ok(done) => {
-                        if done.dry {
-                            self.source.drained(interest, seen);
-                        }
-                        return Ok(done.value);
-                    }
-                    Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                    Err(e) if e.kind() == ErrorKind::WouldBlock && !nonblocking => {}
-                    Err(e) => return Err(e),
-                }
-            }
-            limit.get_or_insert_with(|| Limit::new(self.options.get_timeout(interest))).wait(
-                &self.source,
-                interest,
-                seen,
-                || io::Error::from_raw_os_error(libc::EAGAIN),
-            )?;
-            seen = self.source.seen(interest);
-            skip = false;
-        }
+        attempt::attempt(
+            &self.source,
+            interest,
+            !nonblocking,
+            || match attempt(self.inner.as_fd()) {
+                Ok(Done { value, dry: true }) => Outcome::Drained(value),
+                Ok(Done { value, dry: false }) => Outcome::Ended(Ok(value)),
+                Err(e) if e.kind() == ErrorKind::Interrupted => Outcome::Repeat,
+                Err(e) if e.kind() == ErrorKind::WouldBlock && !nonblocking => Outcome::NotReady,
+                Err(e) => Outcome::Ended(Err(e)),
+            },
+            |seen| {
+                limit.get_or_insert_with(|| Limit::new(self.options.get_timeout(interest))).wait(
+                    &self.source,
+                    interest,
+                    seen,
+                    || io::Error::from_raw_os_error(libc::EAGAIN),
+                )
+            },
+        )
     }
 }
 

@@ -6,14 +6,16 @@
 //! wake it.
 
 use std::io;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kumihimo_arbiter::row::{Cell, Reach, Row, SleepMode};
-
-use kumihimo_events::wakeup::EpollWaker;
+use kumihimo_arbiter::row::{Cell, Head, Reach, Row, SleepMode};
+use kumihimo_queue::{Owner, Set};
 
 use crate::idle::poller::{CALL, Poller};
+use crate::loom::EpollWaker;
+use crate::microprocess::record::Mp;
 
 /// Shared half of an idling VP.
 #[derive(Debug)]
@@ -58,6 +60,37 @@ impl Idle {
         }
     }
 
+    /// Announces that the VP is about to sleep, and then checks once more every place to which
+    /// other threads pass work for it. `may_pull` returns whether the VP may take the visible work
+    /// of others. The VP must not sleep if there is work; in any case it [gets up](Idle::get_up)
+    /// afterwards. Owner only.
+    pub(crate) fn prepare_sleep(
+        &self,
+        queue: Owner<Mp>,
+        head: &Head,
+        poller: &Poller,
+        may_pull: impl FnOnce() -> bool,
+    ) -> LastLook {
+        let mode = self.announce_sleep(poller);
+        let is_visible = queue.has_visible_work();
+        // The visible work of other VPs may not be taken now. Polling for it would use up the CPU
+        // time share of the next period, and of all periods after it.
+        let is_barred = is_visible && queue.injector_is_empty() && !may_pull();
+        let has_work =
+            is_visible && !is_barred || !queue.is_empty() || is_called(mode, queue, head, poller);
+        LastLook { mode, is_barred, has_work }
+    }
+
+    /// Announces that the VP is about to sleep. The caller then checks whether the VP
+    /// [is called](is_called). Owner only.
+    pub(crate) fn announce_sleep(&self, poller: &Poller) -> SleepMode {
+        let mode = if poller.is_used() { SleepMode::Descriptors } else { SleepMode::Futex };
+        // Ends with a full fence: a waker that finds the VP awake has passed its work before that,
+        // and the check finds it.
+        self.cell.prepare_sleep(mode);
+        mode
+    }
+
     /// Sleeps in the cell, in mode `bed`, until woken or for at most `at_most`. Owner only.
     pub(crate) fn sleep(&self, bed: SleepMode, poller: &Poller, at_most: Option<Duration>) {
         match bed {
@@ -71,5 +104,38 @@ impl Idle {
         // A wake-up that the sleep did not receive, because a descriptor became ready first, ends
         // the next sleep at once.
         let _ = self.cell.finish_sleep();
+    }
+}
+
+/// Result of the check before a sleep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastLook {
+    pub(crate) mode: SleepMode,
+    /// Whether there is work that the VP may not take now.
+    pub(crate) is_barred: bool,
+    /// Whether there is work for the VP.
+    pub(crate) has_work: bool,
+}
+
+/// Whether another thread has passed work to the VP that is about to sleep in `mode`. Owner only.
+pub(crate) fn is_called(mode: SleepMode, queue: Owner<Mp>, head: &Head, poller: &Poller) -> bool {
+    // A sticky microprocess registered a descriptor meanwhile (`crate::upcall::sticky`); it has
+    // woken the VP or is about to.
+    let lies_wrong = mode == SleepMode::Futex && poller.is_used();
+    !queue.injector_is_empty() || head.has_posts() || lies_wrong
+}
+
+/// Puts `mp` into the injector of VP `to`, whose idle half is `idle`, and wakes that VP if it
+/// sleeps. Called by any thread.
+///
+/// # Safety
+/// The caller holds `mp`, which is LIVE and in no queue.
+#[inline]
+pub(crate) unsafe fn inject(queues: &Set<Mp>, to: usize, idle: &Idle, mp: &'static Mp) {
+    // SAFETY: the caller's promise; records live for ever.
+    let first = unsafe { queues.inject(to, NonNull::from(mp)) };
+    // Behind another item in the injector: the thread that put it there wakes the VP.
+    if first {
+        idle.wake();
     }
 }

@@ -6,24 +6,19 @@
 
 #[cfg(not(loom))]
 pub(crate) mod after_switch;
-#[cfg(not(loom))]
 pub(crate) mod attributes;
 #[cfg(not(loom))]
 pub(crate) mod foreign_thread;
-#[cfg(not(loom))]
 pub(crate) mod id_prefix;
 #[cfg(not(loom))]
 pub(crate) mod identity;
-#[cfg(not(loom))]
 pub(crate) mod own_attributes;
-#[cfg(not(loom))]
 pub(crate) mod prefetch;
 pub(crate) mod protocol;
-#[cfg(not(loom))]
 pub(crate) mod record;
-#[cfg(not(loom))]
 pub(crate) mod sticky_state;
-#[cfg(not(loom))]
 pub(crate) mod wait_reason;
 #[cfg(not(loom))]
 pub(crate) mod waiter;
+#[cfg(loom)]
+pub(crate) use crate::model::waiter;

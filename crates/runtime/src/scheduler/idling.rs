@@ -7,7 +7,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kumihimo_arbiter::row::SleepMode;
 use kumihimo_events::preempt::Means;
 use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
@@ -185,49 +184,35 @@ impl Vp {
         found
     }
 
-    /// Whether the VP is about to sleep, or sleeps, without its descriptors although it has some. A
-    /// sticky microprocess registered a descriptor meanwhile ([`crate::upcall::sticky`]); it has
-    /// woken the VP or is about to.
-    pub(crate) fn lies_wrong(&self, bed: SleepMode) -> bool {
-        bed == SleepMode::Futex && self.poller.is_used()
-    }
-
     /// Sleeps until woken. Beside busy VPs it sleeps for at most `nap`, which it doubles for the
     /// next time. Returns the time at which the VP is up again.
     fn sleep(&self, nap: &mut Duration, now: u64) -> u64 {
         let instance = self.instance();
         self.pool.top_up(instance.default_kind);
         let trim = instance.stack_trim.trim(instance.now(), |who| self.wake(who));
-        let bed = if self.poller.is_used() { SleepMode::Descriptors } else { SleepMode::Futex };
-        self.idle.cell.prepare_sleep(bed);
         let mut wait =
             self.timers().next_wakeup(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
-        let is_visible = self.queue().has_visible_work();
-        // The visible work of other VPs may not be taken now. Polling for it would use up the CPU
-        // time share of the next period, and of all periods after it.
-        let is_barred = is_visible && self.queue().injector_is_empty() && !self.may_pull();
-        let nothing_to_do = (!is_visible || is_barred)
-            && self.queue().is_empty()
+        let look =
+            self.idle.prepare_sleep(self.queue(), self.row.head, &self.poller, || self.may_pull());
+        let nothing_to_do = !look.has_work
             && !self.priority_requests.pending()
-            && !self.row.head.has_posts()
-            && !self.lies_wrong(bed)
             && !instance.stopped()
             && wait != Some(Duration::ZERO);
         if nothing_to_do {
             bump(&self.counters.sleeps);
-            if is_barred || !instance.all_idle() {
+            if look.is_barred || !instance.all_idle() {
                 wait = Some(wait.map_or(*nap, |w| w.min(*nap)));
                 *nap = (*nap * 2).min(LONGEST_NAP);
             } else {
                 // Arming a timer for each sleep would make a call through a gate a tenth slower.
                 // While gates are in use, the timekeeper checks for deadlocks instead.
-                let look =
+                let deadlock_look =
                     if remote_wake::is_used() { None } else { instance.next_deadlock_look() };
                 // Without a timekeeper and without a link poller, no thread wakes sleeping VPs for
                 // a rescan of the board, so each VP rescans it.
                 let alone = instance.kernel.preemption() == Means::Off && !remote_wake::is_used();
                 let rescan = (alone && board::others() != 0).then_some(board::RESCAN_INTERVAL);
-                wait = [wait, trim, rescan, look].into_iter().flatten().min();
+                wait = [wait, trim, rescan, deadlock_look].into_iter().flatten().min();
             }
             // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
             let carrier = unsafe { KernelThread::here() };
@@ -235,7 +220,7 @@ impl Vp {
             carrier.kernel_slice.before_sleep(self.level.get(), beside_sticky);
             let thread = carrier.events();
             thread.rest(true);
-            self.idle.sleep(bed, &self.poller, wait);
+            self.idle.sleep(look.mode, &self.poller, wait);
             thread.rest(false);
         }
         self.idle.get_up();

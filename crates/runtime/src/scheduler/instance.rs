@@ -14,6 +14,7 @@ use kumihimo_resource::table::{Table, table};
 use kumihimo_trace::Session;
 
 use crate::config::Settings;
+use crate::idle::sleep;
 use crate::kernel_thread::no_events::{NoEvents, lock};
 use crate::memory::pool::SlotKind;
 use crate::memory::stack_trim::StackTrim;
@@ -328,12 +329,9 @@ impl Instance {
         trace_hooks::injected(&self.trace, to, mp, || {
             self.placer.level_of(mp).unwrap_or(mp.level.get())
         });
-        // SAFETY: the caller holds the record, which lives for ever. The caller guarantees that its
-        // state is LIVE and that it is in no queue.
-        let first = unsafe { self.queues.inject(to, std::ptr::NonNull::from(mp)) };
-        if first {
-            self.vps[to].idle.wake();
-        }
+        // SAFETY: the caller holds the record, and guarantees that its state is LIVE and that it is
+        // in no queue.
+        unsafe { sleep::inject(&self.queues, to, &self.vps[to].idle, mp) };
     }
 
     /// Returns `to`, or the next VP that is not stuck: see `UserScheduler::overridden`.

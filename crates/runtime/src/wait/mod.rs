@@ -6,9 +6,11 @@
 pub(crate) mod blocking;
 pub mod cancel;
 pub mod direct_read;
+pub(crate) mod foreign_poll;
 pub mod future;
 pub mod park;
 pub mod readiness;
+pub(crate) mod registration;
 pub(crate) mod sleep;
 pub mod spinning;
 pub mod syscall_batch;

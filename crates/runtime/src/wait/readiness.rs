@@ -11,20 +11,17 @@
 
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
 use std::time::Instant;
 
-use crate::idle::poller::{DescriptorEntry, Poller};
+use crate::idle::descriptor_entry::DescriptorEntry;
 use crate::kernel_thread::no_events::lock;
+use crate::loom::atomic::Ordering;
 use crate::memory::stack_trim;
 use crate::microprocess::wait_reason::Wait;
-use crate::scheduler::carrier::Carrier;
-use crate::scheduler::instance::{self, Instance};
-use crate::scheduler::vp::Vp;
-use crate::upcall::sticky;
-use crate::wait::park;
+use crate::wait::{foreign_poll, park};
 
-pub use crate::idle::poller::{Interest, Seen};
+pub use crate::idle::descriptor_entry::{Interest, Seen};
 
 /// Readiness of one descriptor.
 ///
@@ -36,8 +33,9 @@ pub use crate::idle::poller::{Interest, Seen};
 ///
 /// Drop the source before the descriptor is closed.
 pub struct Source {
-    fd: RawFd,
-    entry: std::sync::OnceLock<&'static DescriptorEntry>,
+    pub(crate) fd: RawFd,
+    /// Set once the descriptor is in an epoll set.
+    pub(crate) entry: OnceLock<&'static DescriptorEntry>,
 }
 
 impl std::fmt::Debug for Source {
@@ -49,7 +47,7 @@ impl std::fmt::Debug for Source {
 impl Source {
     /// Creates a source without a system call: the descriptor is registered at the first wait.
     pub fn new(fd: RawFd) -> Source {
-        Source { fd, entry: std::sync::OnceLock::new() }
+        Source { fd, entry: OnceLock::new() }
     }
 
     /// Returns the number of edges so far. Call it before an attempt.
@@ -73,7 +71,9 @@ impl Source {
         seen: Seen,
         deadline: Option<Instant>,
     ) -> io::Result<()> {
-        let Some(entry) = self.register()? else { return poll(self.fd, interest, deadline) };
+        let Some(entry) = self.register()? else {
+            return foreign_poll::poll(self.fd, interest, deadline);
+        };
         let me = park::current();
         let mut why = Wait::Io(self.fd);
         loop {
@@ -128,118 +128,5 @@ impl Source {
         }
         let edges = entry.edges(interest);
         edges & 1 == 1 || edges != entry.drained_at[interest as usize].load(Ordering::Relaxed)
-    }
-
-    /// Returns the entry, registered in the set of the caller's VP, or earlier in that of another
-    /// VP. Returns `None` on a foreign thread, which uses poll(2).
-    fn register(&self) -> io::Result<Option<&'static DescriptorEntry>> {
-        let Some(carrier) = Carrier::current() else { return self.register_elsewhere() };
-        let vp = carrier.vp();
-        self.register_at(vp).map(Some)
-    }
-
-    /// Registers for a caller without a VP. A sticky caller is woken by the VP on which it ran
-    /// last.
-    #[cold]
-    fn register_elsewhere(&self) -> io::Result<Option<&'static DescriptorEntry>> {
-        let Some((kt, mp)) = sticky::current() else { return Ok(None) };
-        let vps = &kt.instance().vps;
-        let vp = &vps[usize::from(mp.home.load(Ordering::Relaxed)) % vps.len()];
-        let was_used = vp.poller.is_used();
-        let entry = self.register_at(vp)?;
-        if !was_used {
-            // The VP may sleep on its futex, without its descriptors.
-            vp.idle.wake();
-        }
-        Ok(Some(entry))
-    }
-
-    fn register_at(&self, vp: &Vp) -> io::Result<&'static DescriptorEntry> {
-        if let Some(entry) = self.entry.get() {
-            if vp.instance().poller_at(entry.home.load(Ordering::Relaxed)).is_none() {
-                entry.move_in(&vp.poller, self.fd, vp.instance())?;
-            }
-            return Ok(entry);
-        }
-        let entry = DescriptorEntry::take();
-        // Published only after it is in a set, because readers rely on its edges.
-        if let Err(e) = entry.move_in(&vp.poller, self.fd, vp.instance()) {
-            entry.give_back();
-            return Err(e);
-        }
-        if self.entry.set(entry).is_err() {
-            // Another VP registered it meanwhile.
-            vp.poller.remove(self.fd);
-            entry.give_back();
-        }
-        Ok(self.entry.get().copied().expect("set just now, by the caller or another"))
-    }
-}
-
-impl DescriptorEntry {
-    /// Adds the descriptor to the set of `poller`, unless another VP of this instance was faster.
-    /// An entry of an instance that has ended is added again: its set is closed.
-    fn move_in(&'static self, poller: &Poller, fd: RawFd, instance: &Instance) -> io::Result<()> {
-        let _alone = lock(&self.waiters);
-        if instance.poller_at(self.home.load(Ordering::Relaxed)).is_none() {
-            poller.add(fd, self.token())?;
-            self.home.store(poller.home, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        let Some(&entry) = self.entry.get() else { return };
-        let home = entry.home.load(Ordering::Relaxed);
-        instance::visit(|instance| {
-            if let Some(poller) = instance.and_then(|i| i.poller_at(home)) {
-                poller.remove(self.fd);
-            }
-        });
-        entry.give_back();
-    }
-}
-
-/// Waits on a foreign kernel thread, with poll(2).
-fn poll(fd: RawFd, interest: Interest, deadline: Option<Instant>) -> io::Result<()> {
-    let events = match interest {
-        Interest::Read => libc::POLLIN | libc::POLLRDHUP,
-        Interest::Write => libc::POLLOUT,
-    };
-    loop {
-        // poll(2) ignores negative descriptors.
-        let call = crate::microprocess::foreign_thread::cancel_descriptor().unwrap_or(-1);
-        // After the above: a request that arrived before the descriptor existed is observed here.
-        crate::wait::cancel::point();
-        let ts = deadline
-            .map(|d| crate::process::futex::timespec(d.saturating_duration_since(Instant::now())));
-        let ts = ts.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
-        let mut p = [
-            libc::pollfd { fd, events, revents: 0 },
-            libc::pollfd { fd: call, events: libc::POLLIN, revents: 0 },
-        ];
-        // SAFETY: two live pollfds, a null or live timespec, no signal mask.
-        match unsafe { libc::ppoll(p.as_mut_ptr(), 2, ts, std::ptr::null()) } {
-            0 => return Err(io::ErrorKind::TimedOut.into()),
-            // The cancel descriptor is ready: cancelled, or to be cancelled once it is no longer
-            // masked.
-            n if n > 0 && p[0].revents == 0 => {}
-            n if n > 0 => return Ok(()),
-            _ => {
-                let e = io::Error::last_os_error();
-                if e.kind() != io::ErrorKind::Interrupted {
-                    return Err(e);
-                }
-            }
-        }
-    }
-}
-
-impl Instance {
-    /// Returns the poller with that `home`, if it belongs to this instance.
-    fn poller_at(&self, home: u32) -> Option<&Poller> {
-        self.vps.get((home & 0x3ff) as usize).map(|vp| &vp.poller).filter(|p| p.home == home)
     }
 }

@@ -128,7 +128,7 @@ impl Slot {
     /// the carrier may have unmasked before it saw that, so that the caller has to try again.
     /// Called by any kernel thread. Blocks the kernel thread for one heavy barrier.
     #[must_use]
-    pub(crate) fn await_unmask(&self) -> bool {
+    pub fn await_unmask(&self) -> bool {
         self.pending.fetch_or(WANTED, Ordering::Relaxed);
         // Pairs with the compiler fence in `exit`: either the carrier sees the bit after its store
         // to `masked`, or that store is visible here.

@@ -14,9 +14,10 @@
 //! VP itself. Before that it ensures that another spare waits in its place (`life`).
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use crate::handoff::carriers::Carriers;
 use crate::handoff::page::Page;
 use crate::handoff::return_queue::Waiter;
 use crate::handoff::slot::{NO_PRIORITY, Slot};
@@ -29,9 +30,6 @@ use crate::pool::timekeeper::Timekeeper;
 use crate::preempt::doorbell::{Doorbells, Means};
 use crate::source::{EventSource, Kind};
 use crate::watchdog::state::{Alarm, Watchdog};
-
-/// In `called`: no call is pending.
-pub(crate) const NOT_CALLED: i32 = NO_PRIORITY - 1;
 
 /// The parameters of [`Kernel::open`].
 #[derive(Clone, Debug)]
@@ -81,11 +79,7 @@ pub struct Kernel {
     pub(crate) ended: Condvar,
     /// The slot of the thread that polls for a source that does not report by itself; 0: none.
     pub(crate) poller: AtomicU32,
-    /// The slot of the kernel thread that carries each VP; 0: none.
-    pub(crate) carriers: Box<[AtomicU32]>,
-    /// The slot of the kernel thread that each VP was handed to, until that thread carries it; 0:
-    /// none.
-    pub(crate) handed: Box<[AtomicU32]>,
+    pub(crate) carriers: Carriers,
     pub(crate) bound: AtomicUsize,
     /// The return queue: by slot, the wait of its kernel thread for a VP.
     pub(crate) waiters: Box<[Waiter]>,
@@ -97,8 +91,6 @@ pub struct Kernel {
     pub(crate) exhausted: AtomicU64,
     /// Whether the last attempt to start a kernel thread failed.
     pub(crate) is_short: AtomicBool,
-    /// The priority with which each VP was [`call`](Kernel::call)ed.
-    pub(crate) called: Box<[AtomicI32]>,
     pub(crate) doorbells: Doorbells,
     pub(crate) timekeeper: Timekeeper,
     pub(crate) recorder: Option<Recorder>,
@@ -172,7 +164,7 @@ impl Kernel {
     /// Returns the slot of the kernel thread that carries `vp`. The result may be out of date.
     #[must_use]
     pub fn carrier(&self, vp: u32) -> Option<&Slot> {
-        let index = self.carriers[vp as usize].load(Ordering::Relaxed);
+        let index = self.carriers.of(vp);
         (index != 0).then(|| self.page.slot(index))
     }
 
@@ -205,15 +197,6 @@ impl Kernel {
     /// Notes that a bound microprocess has a VP again.
     pub fn unbind(&self) {
         self.bound.fetch_sub(1, Ordering::Release);
-    }
-
-    /// Notes that the kernel thread of slot `index` carries `vp` no longer. Returns false if it did
-    /// not carry it.
-    pub(crate) fn clear_carrier(&self, vp: u32, index: u32) -> bool {
-        // Relaxed: the slot's `vp` or the pool's lock orders this access.
-        self.carriers[vp as usize]
-            .compare_exchange(index, 0, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
     }
 
     /// Records `step` about the kernel thread of slot `thread` (0: none), if [`Settings::record`]

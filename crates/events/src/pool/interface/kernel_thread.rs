@@ -12,7 +12,6 @@ use crate::pool::kernel::Kernel;
 use crate::pool::record::Step;
 use crate::pool::sched::UserScheduler;
 use crate::preempt::thread_sampler;
-use crate::report::fatal::{BoundedBackoff, fatal};
 
 /// A kernel thread of the pool, as the user scheduler sees it. Lives as long as the kernel thread.
 #[derive(Debug)]
@@ -76,7 +75,6 @@ impl KernelThread {
 
     pub(crate) fn install_vp(&self, token: u64) {
         let slot = self.slot();
-        let vp = slot::vp_of(token, self.kernel.vps).expect("a token of this kernel's");
         let returns =
             if self.kernel.wants_returns() && self.may_stand_aside() { WANT_UNBLOCKED } else { 0 };
         slot.wanted.store(WANT_BLOCKED | returns, Ordering::Relaxed);
@@ -85,16 +83,8 @@ impl KernelThread {
         // dropped: the scheduler is about to choose anew, or has just chosen. (P0 reports Unblocked
         // and Preempted together as one.)
         slot.pending.store(0, Ordering::Relaxed);
-        self.kernel.carriers[vp as usize].store(self.index, Ordering::Relaxed);
-        self.kernel.handed[vp as usize].store(0, Ordering::Relaxed);
-        // The state stays bound until the VP is installed, so that a thread that searches for the
-        // microprocess finds it at any time.
-        let bound = slot.state.load(Ordering::Relaxed) & BOUND;
-        slot.state.store(ThreadState::User as u32 | bound, Ordering::Relaxed);
-        self.kernel.watchdog.rest(self.index, false);
-        slot.install(token);
-        // Pairs with the fence in `Kernel::raise`.
-        fence(Ordering::SeqCst);
+        let rest = || self.kernel.watchdog.rest(self.index, false);
+        self.kernel.carriers.begin(slot, self.index, token, rest);
         self.kernel.watchdog.wake_if_asleep();
     }
 
@@ -121,7 +111,7 @@ impl KernelThread {
     /// [`Kernel::hand`]).
     pub fn release_vp(&self) {
         if let Some(vp) = self.vp() {
-            let _ = self.kernel.clear_carrier(vp, self.index);
+            let _ = self.kernel.carriers.clear(vp, self.index);
         }
         self.slot().remove();
         self.token.set(0);
@@ -131,16 +121,7 @@ impl KernelThread {
     /// Called while masked.
     pub fn note_lost(&self) {
         if let Some(vp) = self.vp() {
-            // The thread that took the VP clears the carrier immediately afterwards.
-            let mut backoff = BoundedBackoff::default();
-            while self.kernel.carriers[vp as usize].load(Ordering::Relaxed) == self.index {
-                if !backoff.snooze() {
-                    let index = self.index;
-                    fatal(format_args!(
-                        "slot {index} has no VP, but its kernel thread carries VP {vp}, which no thread took"
-                    ));
-                }
-            }
+            self.kernel.carriers.await_clear(vp, self.index);
         }
         self.token.set(0);
         self.slot().state.store(ThreadState::Runnable as u32 | BOUND, Ordering::Relaxed);
@@ -264,7 +245,7 @@ impl KernelThread {
     /// As [`Waiter::begin`], but returns the ticket for [`Kernel::hand`].
     #[must_use]
     pub fn begin_wait(&self, vp: Option<u32>) -> Option<Ticket> {
-        self.waiter().begin(vp).map(|generation| Ticket { thread: self.index, generation })
+        self.waiter().begin(vp).map(|generation| Ticket::new(self.index, generation))
     }
 
     /// Waits, masked, until another thread [`hand`](Kernel::hand)s this kernel thread a VP, and
@@ -436,7 +417,7 @@ impl Kernel {
         from.release_vp();
         // The receiving thread may wait long for a core: see `is_vp_stalled`.
         if let Some(vp) = slot::vp_of(token, self.vps) {
-            self.handed[vp as usize].store(ticket.thread, Ordering::Relaxed);
+            self.carriers.hand(vp, ticket.thread);
         }
         self.hand_offs.fetch_add(1, Ordering::Relaxed);
         waiter.hand(token);

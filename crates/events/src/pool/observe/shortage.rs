@@ -21,7 +21,7 @@ impl Kernel {
     pub fn has_unserved_vp(&self, vp: u32) -> bool {
         self.is_short_of_threads()
             && (0..self.vps).filter(|other| *other != vp).any(|other| {
-                let index = self.carriers[other as usize].load(Ordering::Relaxed);
+                let index = self.carriers.of(other);
                 index == 0 || self.sleeps_unreported(index).is_some()
             })
     }

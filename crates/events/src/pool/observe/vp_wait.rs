@@ -36,7 +36,7 @@ impl Kernel {
                 Some((ThreadState::Kernel | ThreadState::Runnable | ThreadState::Sleeping, false))
             )
         };
-        let handed = self.handed[vp as usize].load(Ordering::Relaxed);
+        let handed = self.carriers.handed(vp);
         let handed = (handed != 0).then(|| self.page.slot(handed));
         let mut those = handed.into_iter().chain(self.slots().filter(is_in_pool).take(MOST));
         those.any(|slot| watch::is_awake(slot.tid.load(Ordering::Relaxed) as watch::Tid))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::handoff::barrier;
-use crate::handoff::slot::{self, NO_PRIORITY};
-use crate::pool::kernel::{Kernel, NOT_CALLED};
+use crate::handoff::slot;
+use crate::pool::kernel::Kernel;
 use crate::pool::ready_list::Pool;
 
 impl Kernel {
@@ -49,18 +49,12 @@ impl Kernel {
 
     /// As [`call`](Kernel::call), without a wake-up: the caller itself enters the pool.
     pub(crate) fn leave_called(&self, vp: u32, priority: Option<u8>) {
-        // Release: pairs with the swap in `take_called`.
-        self.called[vp as usize].store(priority.map_or(NO_PRIORITY, i32::from), Ordering::Release);
+        self.carriers.call(vp, priority);
     }
 
     /// Moves the VPs that were [`call`](Kernel::call)ed to the ready list.
     pub(crate) fn take_called(&self, pool: &mut Pool) {
-        for (vp, called) in (0u32..).zip(&self.called) {
-            if called.load(Ordering::Relaxed) != NOT_CALLED {
-                let priority = called.swap(NOT_CALLED, Ordering::Acquire);
-                pool.push(slot::token(vp), u8::try_from(priority).ok());
-            }
-        }
+        self.carriers.take_called(|token, priority| pool.push(token, priority));
     }
 
     /// Ensures that a spare can take the VP of a kernel thread that is about to block. Returns

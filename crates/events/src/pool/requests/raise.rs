@@ -18,7 +18,7 @@ impl Kernel {
         // Pairs with the fence in `KernelThread::install_vp`. Either the thread that now takes the
         // VP sees what the caller queued before, or the caller sees that thread's slot.
         fence(Ordering::SeqCst);
-        let index = self.carriers[vp as usize].load(Ordering::Relaxed);
+        let index = self.carriers.of(vp);
         if index == 0 {
             return;
         }
@@ -57,7 +57,7 @@ impl Kernel {
 
     /// Rings the doorbell of the carrier of `vp` once more for a raised event, unless it is masked.
     pub fn ring_again(&self, vp: u32) {
-        let index = self.carriers[vp as usize].load(Ordering::Relaxed);
+        let index = self.carriers.of(vp);
         if index != 0 && !self.page.slot(index).is_masked() {
             self.doorbells.ring(index, self.page.slot(index));
         }

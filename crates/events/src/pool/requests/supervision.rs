@@ -11,7 +11,7 @@ impl Kernel {
     /// Sets the bound and the response of the watchdog.
     pub fn distrust(self: &Arc<Kernel>, distrust: Distrust) {
         self.watchdog.set(distrust);
-        if self.carriers.iter().any(|index| index.load(Ordering::Relaxed) != 0) {
+        if self.carriers.all().any(|index| index != 0) {
             self.start_watchdog();
         }
     }

@@ -8,7 +8,6 @@ use crate::pool::kernel::Kernel;
 use crate::pool::record::Step;
 use crate::pool::sched::Answer;
 use crate::preempt::signal_handler;
-use crate::report::fatal::fatal;
 
 impl Kernel {
     /// Handles *Blocked* from the source: the kernel thread of slot `index` may sleep, or may have
@@ -28,17 +27,9 @@ impl Kernel {
         let state = slot.state.load(Ordering::Relaxed);
         // Incremented before the claim: a carrier that loses its VP decrements the count.
         self.bound.fetch_add(1, Ordering::Relaxed);
-        let Claim::Taken(token) = claim(slot) else {
+        let Some((vp, token)) = self.carriers.take_over(slot, index, claim) else {
             self.bound.fetch_sub(1, Ordering::Release);
             return false;
-        };
-        // The token must name a VP that this slot carries. Otherwise the VP would have no carrier,
-        // or two.
-        let vp = slot::vp_of(token, self.vps).filter(|vp| self.clear_carrier(*vp, index));
-        let Some(vp) = vp else {
-            fatal(format_args!(
-                "slot {index} gave up {token:#x}, which its kernel thread does not carry"
-            ));
         };
         // Fails if the carrier is back and has changed its state.
         let _ = slot.state.compare_exchange(state, AWAY, Ordering::Relaxed, Ordering::Relaxed);

@@ -18,13 +18,13 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use kumihimo_arbiter::row::{Caller, SleepMode};
+use kumihimo_arbiter::row::Caller;
 use kumihimo_arbiter::seat::{Outcome, Seat, SeatStatus};
 use kumihimo_events::sched::Event;
 use kumihimo_policy::Priority;
 
 use super::Vp;
-use crate::idle::remote_wake;
+use crate::idle::{remote_wake, sleep};
 use crate::kernel_thread::gs_record::KernelThread;
 use crate::priority::core_claim::BOOK_AT_LATEST;
 use crate::process::{board, clock, cores};
@@ -243,13 +243,10 @@ impl Vp {
 
     fn lie_down_for_core(&self, nap: Duration) {
         let instance = self.instance();
-        let bed = if self.poller.is_used() { SleepMode::Descriptors } else { SleepMode::Futex };
-        self.idle.cell.prepare_sleep(bed);
+        let mode = self.idle.announce_sleep(&self.poller);
         let is_called = self.seat().is_none_or(|seat| seat.is_mine())
-            || !self.queue().injector_is_empty()
+            || sleep::is_called(mode, self.queue(), self.row.head, &self.poller)
             || self.priority_requests.pending()
-            || self.row.head.has_posts()
-            || self.lies_wrong(bed)
             || instance.stopped();
         if !is_called {
             let now = instance.now();
@@ -261,7 +258,7 @@ impl Vp {
             let thread = unsafe { KernelThread::here() }.events();
             thread.rest(true);
             let nap = timer.map_or(nap, |timer| timer.min(nap));
-            self.idle.sleep(bed, &self.poller, Some(nap));
+            self.idle.sleep(mode, &self.poller, Some(nap));
             thread.rest(false);
         }
         self.idle.get_up();
