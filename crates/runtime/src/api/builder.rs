@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::io;
-use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use kumihimo_arbiter::share::Share;
 use kumihimo_batch::{Backend, Policy as BatchPolicy};
+use kumihimo_events::cores::Cores;
 use kumihimo_events::limit::Limit;
 use kumihimo_events::preempt::Means as Preemption;
 use kumihimo_events::source::Kind as Events;
@@ -86,8 +86,8 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// Creates a builder with the defaults: as many VPs as cores, round robin, the default queue
-    /// design, no limits.
+    /// Creates a builder with the defaults: as many VPs as cores (CPU affinity, and the CPU quota
+    /// of the control groups rounded up), round robin, the default queue design, no limits.
     ///
     /// # Examples
     ///
@@ -184,7 +184,9 @@ impl Builder {
     }
 
     /// Sets the number of virtual processors, 1 to 1,024. More VPs than cores are allowed, but
-    /// useful for tests only.
+    /// useful for tests only. Default: the number of cores that the CPU affinity of the calling
+    /// kernel thread and the CPU quotas of its control groups allow ([`kumihimo_events::cores`];
+    /// `kumi doctor` shows them). `KUMI_VPS` applies if the program does not call this.
     ///
     /// # Examples
     ///
@@ -605,10 +607,10 @@ impl Builder {
         self
     }
 
-    /// Sets a signal, for example `libc::SIGUSR2`, that makes the process write [`dump`](crate::observe::dump::dump) to
-    /// standard error, for the lifetime of the process. The handler only wakes a kernel thread that
-    /// waits for it. `KUMI_DUMP_SIGNAL=USR2` in the environment applies if the program does not
-    /// call this.
+    /// Sets a signal, for example `libc::SIGUSR2`, that makes the process write
+    /// [`dump`](crate::observe::dump::dump) to standard error, for the lifetime of the process. The
+    /// handler only wakes a kernel thread that waits for it. `KUMI_DUMP_SIGNAL=USR2` in the
+    /// environment applies if the program does not call this.
     ///
     /// Interrupted system calls continue or return EINTR, as signal(7) describes for a handler with
     /// `SA_RESTART`. Default: none.
@@ -748,7 +750,8 @@ impl Builder {
     }
 }
 
-/// Returns the default number of VPs: one per core, up to the maximum.
+/// Returns the default number of VPs: one per core that the process may use, up to the maximum. A
+/// CPU quota counts as cores, rounded up.
 fn default_vps() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_VPS)
+    Cores::of_process().count().min(MAX_VPS)
 }
