@@ -141,6 +141,12 @@ impl ControlGroup {
         self.directories.iter().map(|one| one.join(name)).find(|file| file.exists())
     }
 
+    /// Returns the directories: one in version 2, one for each controller in version 1.
+    #[must_use]
+    pub fn directories(&self) -> &[PathBuf] {
+        &self.directories
+    }
+
     /// Returns the environment variable by which a child process finds the group:
     /// see [`join_group`].
     #[must_use]

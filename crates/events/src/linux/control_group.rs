@@ -29,7 +29,8 @@ impl ControlGroups {
 
     /// Returns the directories of the groups in which `controller` can limit the process: those of
     /// version 2, and those of the hierarchy of version 1 that has this controller. Each group
-    /// comes before the groups above it. A limit of any of them applies.
+    /// comes before the groups above it. A limit of any of them applies. A directory may not exist,
+    /// if another mount covers it.
     pub(crate) fn directories(&self, controller: &str) -> Vec<PathBuf> {
         let mut all = Vec::new();
         for line in self.own.lines() {
@@ -40,31 +41,33 @@ impl ControlGroups {
                 continue;
             }
             let path = Path::new(path);
-            let mounts = || {
-                self.mounts
-                    .lines()
-                    .filter_map(|mount| mounted(mount, (!unified).then_some(controller)))
-            };
-            // A container may see its hierarchy at several mount points, of which one shows the
-            // process's own group.
-            let Some((root, point)) =
-                mounts().find(|(root, _)| path.starts_with(root)).or_else(|| mounts().next())
-            else {
-                continue;
-            };
-            let inner = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
-            // The group lies above the root of the process's cgroup namespace.
-            if inner.components().any(|one| one == Component::ParentDir) {
-                continue;
+            let version_1 = (!unified).then_some(controller);
+            let mounts: Vec<_> =
+                self.mounts.lines().filter_map(|mount| mounted(mount, version_1)).collect();
+            // A hierarchy may have several mount points, which show different parts of it.
+            let has_own = mounts.iter().any(|(root, _)| path.starts_with(root));
+            for (root, point) in mounts {
+                if !has_own || path.starts_with(root) {
+                    all.extend(up_to_mount_point(path, Path::new(root), Path::new(point)));
+                }
             }
-            // Drops a trailing slash.
-            let bottom: PathBuf = Path::new(point).join(inner).components().collect();
-            all.extend(
-                bottom.ancestors().take_while(|one| one.starts_with(point)).map(Path::to_owned),
-            );
         }
         all
     }
+}
+
+/// Returns the directories of the group `path`, and of the groups above it, in a mount of `root` at
+/// `point`. A container without a cgroup namespace may see neither in `path` nor in `root` what it
+/// sees at `point`.
+fn up_to_mount_point(path: &Path, root: &Path, point: &Path) -> Vec<PathBuf> {
+    let inner = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
+    // The group lies above the root of the process's cgroup namespace.
+    if inner.components().any(|one| one == Component::ParentDir) {
+        return Vec::new();
+    }
+    // Drops a trailing slash.
+    let bottom: PathBuf = point.join(inner).components().collect();
+    bottom.ancestors().take_while(|one| one.starts_with(point)).map(Path::to_owned).collect()
 }
 
 /// Returns the number in a file of a group. `None` if there is no such file, or if it contains no

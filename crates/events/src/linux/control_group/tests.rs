@@ -32,14 +32,22 @@ fn groups_are_found_up_to_the_mount_point_in_both_versions() {
 
 /// A container without a cgroup namespace sees the path on the host, and a mount of its own group.
 #[test]
-fn mount_of_the_own_group_is_preferred() {
-    let own = "2:cpu,cpuacct:/other\n";
-    assert_eq!(paths("cpu", own), ["/host/other", "/host"]);
-    let host = "\
-        36 30 0:31 /docker/1 /cpu rw - cgroup cgroup rw,cpu\n\
-        35 30 0:31 /docker/2 /elsewhere rw - cgroup cgroup rw,cpu\n";
-    let groups = ControlGroups::from_text(host, "2:cpu:/docker/2/inner\n");
-    assert_eq!(groups.directories("cpu"), [Path::new("/elsewhere/inner"), Path::new("/elsewhere")]);
+fn only_mounts_that_show_the_own_group_count() {
+    assert_eq!(paths("cpu", "2:cpu,cpuacct:/other\n"), ["/host/other", "/host"]);
+    assert_eq!(
+        paths("cpu", "2:cpu,cpuacct:/docker/1/in\n"),
+        [
+            "/host/docker/1/in",
+            "/host/docker/1",
+            "/host/docker",
+            "/host",
+            "/sys/fs/cgroup/cpu,cpuacct/in",
+            "/sys/fs/cgroup/cpu,cpuacct"
+        ]
+    );
+    let host = "36 30 0:31 /docker/1 /cpu rw - cgroup cgroup rw,cpu\n";
+    let groups = ControlGroups::from_text(host, "2:cpu:/\n");
+    assert_eq!(groups.directories("cpu"), [Path::new("/cpu")], "no mount shows the own group");
 }
 
 #[test]
