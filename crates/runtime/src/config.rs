@@ -58,6 +58,9 @@ pub enum OnDeadlock {
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) vps: usize,
+    /// Whether the number of VPs in use follows the cores that the process may use: not if the
+    /// program or its user has set it.
+    pub(crate) follows_cores: bool,
     pub(crate) design: Design,
     pub(crate) capacity: Capacity,
     pub(crate) stack_size: usize,

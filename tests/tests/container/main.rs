@@ -9,6 +9,7 @@ mod files;
 mod gates;
 mod preemption;
 mod restrictions;
+mod retirement;
 mod writable;
 
 use kumihimo_tests::container::{Container, DEFAULT, USER};

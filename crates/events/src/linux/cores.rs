@@ -40,7 +40,8 @@ impl Cores {
     /// groups.
     #[must_use]
     pub fn of_process() -> Cores {
-        Cores { affinity: affinity().len().max(1), quota: smallest(&ControlGroups::of_process()) }
+        let groups = ControlGroups::of_process().directories("cpu");
+        Cores { affinity: affinity().len().max(1), quota: smallest(&groups) }
     }
 
     /// Returns the number of cores. At least one, and at most those of the affinity.
@@ -50,6 +51,40 @@ impl Cores {
         self.affinity.min(quota).max(1)
     }
 }
+
+/// Observes the cores that the process may use. The groups are those at the time of its creation;
+/// their quotas, and the affinity, are read at each look.
+#[derive(Debug)]
+pub struct Watch {
+    groups: Vec<PathBuf>,
+}
+
+impl Watch {
+    /// Finds the control groups of the process. Blocks the kernel thread, as
+    /// [`Cores::of_process`] does.
+    #[must_use]
+    pub fn new() -> Watch {
+        let is_there = |group: &PathBuf| CONTROLS.iter().any(|name| group.join(name).exists());
+        let groups = ControlGroups::of_process().directories("cpu");
+        Watch { groups: groups.into_iter().filter(is_there).collect() }
+    }
+
+    /// Returns what applies to the calling kernel thread now. Reads one or two small files of each
+    /// group.
+    #[must_use]
+    pub fn look(&self) -> Cores {
+        Cores { affinity: affinity().len().max(1), quota: smallest(&self.groups) }
+    }
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch::new()
+    }
+}
+
+/// The files of a group that have its quota, in version 2 and in version 1.
+const CONTROLS: [&str; 2] = ["cpu.max", "cpu.cfs_quota_us"];
 
 impl Quota {
     /// Returns the quota of `group`, if it has one.
@@ -78,9 +113,8 @@ impl Quota {
 }
 
 /// Returns the smallest quota of the groups.
-fn smallest(groups: &ControlGroups) -> Option<Quota> {
-    let quotas = groups.directories("cpu").into_iter().filter_map(|group| Quota::of(&group));
-    quotas.min_by(Quota::by_share)
+fn smallest(groups: &[PathBuf]) -> Option<Quota> {
+    groups.iter().filter_map(|group| Quota::of(group)).min_by(Quota::by_share)
 }
 
 /// Returns the cores in the CPU affinity of the calling kernel thread, in ascending order. Empty if

@@ -108,6 +108,7 @@ impl Builder {
             stack_size: None,
             settings: Settings {
                 vps: 1,
+                follows_cores: false,
                 design: DEFAULT_DESIGN,
                 capacity: Capacity::default(),
                 stack_size: DEFAULT_STACK,
@@ -186,7 +187,8 @@ impl Builder {
     /// Sets the number of virtual processors, 1 to 1,024. More VPs than cores are allowed, but
     /// useful for tests only. Default: the number of cores that the CPU affinity of the calling
     /// kernel thread and the CPU quotas of its control groups allow ([`kumihimo_events::cores`];
-    /// `kumi doctor` shows them). `KUMI_VPS` applies if the program does not call this.
+    /// `kumi doctor` shows them). The number in use then follows changes of both, up to the number
+    /// at the start. `KUMI_VPS` applies if the program does not call this.
     ///
     /// # Examples
     ///
@@ -695,7 +697,9 @@ impl Builder {
             ));
         }
         let config = kumihimo_config::check()?;
-        self.settings.vps = self.vps.or(config.vps).unwrap_or_else(default_vps);
+        let vps = self.vps.or(config.vps);
+        self.settings.follows_cores = vps.is_none();
+        self.settings.vps = vps.unwrap_or_else(default_vps);
         if !(1..=MAX_VPS).contains(&self.settings.vps) {
             return Err(invalid(format!(
                 "{} virtual processors: 1 to {MAX_VPS} are possible",

@@ -47,6 +47,11 @@ pub(crate) fn is_kept() -> bool {
     KEPT.load(Ordering::Relaxed) != 0
 }
 
+/// Whether the runtime has ever bound kernel threads to cores.
+pub(crate) fn was_ever_kept() -> bool {
+    EVER_KEPT.load(Ordering::Relaxed)
+}
+
 fn keep_to(cores: &[u32]) -> bool {
     // SAFETY: all zero is an empty set, and the cores are within its size. Applies to the calling
     // kernel thread.

@@ -116,6 +116,9 @@ pub struct Metrics {
     pub anchor: AnchorMetrics,
     /// One entry per VP.
     pub vps: Vec<VpMetrics>,
+    /// Number of virtual processors in use: it follows the CPU quota and the CPU affinity. The
+    /// others are retired.
+    pub open_vps: usize,
 }
 
 /// Counters of one VP since the start.
@@ -260,6 +263,7 @@ impl Instance {
             anchor: self.direct_read.metrics(),
             trace_lost: self.trace.as_ref().map(|session| session.lost()),
             vps,
+            open_vps: self.open(),
         }
     }
 }

@@ -45,7 +45,14 @@ impl Carrier {
         let since = self.has_vp().then(|| self.vp().instance().now());
         while self.has_vp() {
             let vp = self.vp();
+            let is_retired = vp.is_retired();
+            if is_retired {
+                vp.retire_step();
+            }
             let next = vp.promised.take().or_else(|| {
+                if is_retired {
+                    return None;
+                }
                 if vp.has_lost_core() {
                     vp.await_core();
                 }
@@ -120,12 +127,14 @@ impl Vp {
         self.publish_idle();
         let expects = self.leave_core_after(|| self.expects_posts());
         trace_hooks::idles(&self.trace, true);
-        instance.idle_vps.fetch_add(1, Ordering::SeqCst);
+        let is_retired = self.is_retired();
+        let count = if is_retired { &instance.resting_vps } else { &instance.idle_vps };
+        count.fetch_add(1, Ordering::SeqCst);
         self.book_now_and_then(since);
         if instance.all_idle() {
             board::waits();
         }
-        let (found, now) = self.spin(expects, since);
+        let (found, now) = if is_retired { (None, since) } else { self.spin(expects, since) };
         let up = if found.is_some() {
             now
         } else {
@@ -134,7 +143,7 @@ impl Vp {
             self.idle.worth_waking_at.store(worth_waking_at, Ordering::Relaxed);
             self.sleep(nap, now)
         };
-        instance.idle_vps.fetch_sub(1, Ordering::SeqCst);
+        count.fetch_sub(1, Ordering::SeqCst);
         instance.kernel.start_timekeeper();
         let idle = &self.counters.idle_ns;
         idle.store(idle.load(Ordering::Relaxed) + (up - since), Ordering::Relaxed);
@@ -202,10 +211,14 @@ impl Vp {
         self.idle.cell.prepare_sleep(bed);
         let mut wait =
             self.timers().next_wakeup(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
-        let is_visible = self.queue().has_visible_work();
+        // Other VPs' work is not for a retired VP, which is opened before it takes any again.
+        let is_retired = self.is_retired();
+        let is_visible =
+            if is_retired { self.queue().has_incoming() } else { self.queue().has_visible_work() };
         // The visible work of other VPs may not be taken now. Polling for it would use up the CPU
         // time share of the next period, and of all periods after it.
-        let is_barred = is_visible && self.queue().injector_is_empty() && !self.may_pull();
+        let is_barred =
+            !is_retired && is_visible && self.queue().injector_is_empty() && !self.may_pull();
         let nothing_to_do = (!is_visible || is_barred)
             && self.queue().is_empty()
             && !self.priority_requests.pending()
@@ -215,7 +228,10 @@ impl Vp {
             && wait != Some(Duration::ZERO);
         if nothing_to_do {
             bump(&self.counters.sleeps);
-            if is_barred || !instance.all_idle() {
+            let is_last = instance.all_idle();
+            if is_retired && !is_last {
+                // Until a wake-up, a timer or a descriptor.
+            } else if is_barred || !is_last {
                 wait = Some(wait.map_or(*nap, |w| w.min(*nap)));
                 *nap = (*nap * 2).min(LONGEST_NAP);
             } else {

@@ -24,6 +24,7 @@ use crate::priority::common_level::CommonLevel;
 use crate::priority::placement::Placer;
 use crate::process::board::BoardSeats;
 use crate::process::clock;
+use crate::scheduler::core_watch::CoreWatch;
 use crate::scheduler::vp::Vp;
 use crate::syscall::batch_config::BatchConfig;
 use crate::syscall::direct_read::DirectRead;
@@ -47,11 +48,17 @@ pub(crate) struct Instance {
     clock: Instant,
     /// CLOCK_MONOTONIC at the time of `clock`, in nanoseconds.
     epoch: u64,
-    /// Number of VPs whose kernel threads are stuck in the scheduler: see
-    /// [`kumihimo_events::watchdog`].
-    pub(crate) stuck_vps: AtomicUsize,
-    /// Number of VPs that spin or sleep.
+    /// Number of VPs whose kernel threads are stuck in the scheduler (see
+    /// [`kumihimo_events::watchdog`]), plus the number of retired ones.
+    pub(crate) closed_vps: AtomicUsize,
+    /// Number of VPs that are not retired: see [`crate::scheduler::retirement`].
+    pub(crate) open_vps: AtomicUsize,
+    /// Number of VPs that spin or sleep, without those that began to do so while they were retired,
+    /// ...
     pub(crate) idle_vps: AtomicUsize,
+    /// ... and the number of those.
+    pub(crate) resting_vps: AtomicUsize,
+    pub(crate) core_watch: CoreWatch,
     stop: AtomicBool,
     pub(crate) blocking_inline: AtomicU64,
     pub(crate) sticky: sticky_state::StickyCounts,
@@ -187,8 +194,11 @@ impl Instance {
                 default_kind,
                 clock: Instant::now(),
                 epoch: clock::monotonic(),
-                stuck_vps: AtomicUsize::new(0),
+                closed_vps: AtomicUsize::new(0),
+                open_vps: AtomicUsize::new(settings.vps),
                 idle_vps: AtomicUsize::new(0),
+                resting_vps: AtomicUsize::new(0),
+                core_watch: CoreWatch::new(settings.follows_cores),
                 stop: AtomicBool::new(false),
                 blocking_inline: AtomicU64::new(0),
                 sticky: sticky_state::StickyCounts::default(),
@@ -270,16 +280,18 @@ impl Instance {
 
     /// Whether a sleeping VP is worth waking for a little work.
     pub(crate) fn any_worth_waking(&self, now: u64) -> bool {
-        self.vps.iter().any(|vp| vp.idle.cell.is_sleeping() && vp.idle.is_worth_waking(|| now))
+        self.vps.iter().any(|vp| vp.sleeps_for_work() && vp.idle.is_worth_waking(|| now))
     }
 
     pub(crate) fn all_idle(&self) -> bool {
-        self.idle_vps.load(Ordering::SeqCst) == self.vps.len()
+        let idle = self.idle_vps.load(Ordering::SeqCst) + self.resting_vps.load(Ordering::SeqCst);
+        idle == self.vps.len()
     }
 
     /// Whether all VPs are idle, so that spinning for their work is useless.
     pub(crate) fn quiet(&self) -> bool {
-        self.idle_vps.load(Ordering::Relaxed) == self.vps.len()
+        let idle = self.idle_vps.load(Ordering::Relaxed) + self.resting_vps.load(Ordering::Relaxed);
+        idle == self.vps.len()
     }
 
     pub(crate) fn stopped(&self) -> bool {
@@ -314,8 +326,8 @@ impl Instance {
     /// wait there while another VP runs a lower level, the latter VP gets it. Async-signal-safe.
     pub(crate) fn inject(&self, to: usize, mp: &'static Mp) {
         let mut to = to % self.vps.len();
-        if self.stuck_vps.load(Ordering::Relaxed) != 0 {
-            to = self.next_unstuck(to);
+        if self.closed_vps.load(Ordering::Relaxed) != 0 {
+            to = self.open_vp_for(to);
         }
         match self.level_if_they_differ(mp) {
             Some(level) => self.send(to, mp, level),
@@ -336,11 +348,14 @@ impl Instance {
         }
     }
 
-    /// Returns `to`, or the next VP that is not stuck: see `UserScheduler::overridden`.
+    /// Returns the VP that takes what is meant for VP `to`: a VP that is neither stuck (see
+    /// `UserScheduler::overridden`) nor retired, if there is one.
     #[cold]
-    fn next_unstuck(&self, to: usize) -> usize {
+    pub(crate) fn open_vp_for(&self, to: usize) -> usize {
         let n = self.vps.len();
-        (to..to + n).map(|i| i % n).find(|i| !self.queues.is_stuck(*i)).unwrap_or(to)
+        // What is meant for several retired VPs does not all go to one.
+        let to = if self.vps[to].is_retired() { to % self.open() } else { to };
+        (to..to + n).map(|i| i % n).find(|i| !self.queues.is_closed(*i)).unwrap_or(to)
     }
 
     /// Whether a woken microprocess should return to VP `home` although VP `here` could run it.
@@ -350,6 +365,9 @@ impl Instance {
     /// `here` has enough work to justify that.
     pub(crate) fn prefers_home(&self, here: &Vp, home: usize) -> bool {
         let Some(vp) = self.vps.get(home) else { return false };
+        if vp.is_retired() {
+            return false;
+        }
         let here = here.queue().len();
         if vp.idle.cell.is_sleeping() {
             here >= MANY || here >= 2 && vp.idle.is_worth_waking(|| self.now())
@@ -364,7 +382,7 @@ impl Instance {
         match taker {
             Taker::Vp(i) => self.vps[i].idle.wake(),
             Taker::Any => {
-                if let Some(vp) = self.vps.iter().find(|vp| vp.idle.cell.is_sleeping()) {
+                if let Some(vp) = self.vps.iter().find(|vp| vp.sleeps_for_work()) {
                     vp.idle.wake();
                 }
             }
@@ -373,7 +391,7 @@ impl Instance {
 
     /// Selects the VP for a spawn or a wake-up from outside, round robin.
     pub(crate) fn next_vp(&self) -> usize {
-        self.next_outside.fetch_add(1, Ordering::Relaxed) % self.vps.len()
+        self.next_outside.fetch_add(1, Ordering::Relaxed) % self.open()
     }
 
     /// Returns the number of microprocesses that have begun and not ended. Exact if none is spawned

@@ -14,7 +14,7 @@ mod rebalance;
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kumihimo_arbiter::row::Row;
 use kumihimo_arch::{cpu, tls};
@@ -131,6 +131,8 @@ pub(crate) struct Vp {
     // Shared half.
     pub(crate) published: PublishedLevels,
     pub(crate) idle: Idle,
+    /// See [`crate::scheduler::retirement`].
+    pub(super) retired: AtomicBool,
     pub(super) core_claim: CoreClaim,
     pub(crate) priority_requests: PriorityRequests,
 }
@@ -189,6 +191,7 @@ impl Vp {
             counters: Counters::default(),
             published: PublishedLevels::new(),
             idle,
+            retired: AtomicBool::new(false),
             core_claim: CoreClaim::new(seats.seat_of(index)),
             row: seats.row,
             priority_requests: PriorityRequests::default(),
@@ -297,6 +300,9 @@ impl Vp {
             self.syscall_batch.look(now, self.counters.idle_ns.load(Ordering::Relaxed));
         }
         self.rebalance_now();
+        if self.instance().has_retired() {
+            self.look_beside_retired();
+        }
     }
 
     pub(crate) fn fire_timers(&self, now: u64) {

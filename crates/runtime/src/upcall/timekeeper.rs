@@ -143,6 +143,7 @@ impl Instance {
             || self.queues.has_injected(vp.index)
             || vp.row.head.has_posts()
             || vp.must_step()
+            || vp.is_retired()
             || vp.has_to_book(level, now)
         {
             turn.rung.store(now, Ordering::Relaxed);

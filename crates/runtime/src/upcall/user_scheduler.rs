@@ -113,11 +113,12 @@ impl UserScheduler for Instance {
         }
         self.queues.set_stuck(vp as usize, off);
         if off {
-            self.stuck_vps.fetch_add(1, Ordering::Relaxed);
+            self.closed_vps.fetch_add(1, Ordering::Relaxed);
+            self.set_open(self.vps.len());
             // Sleeping VPs can pull the surplus of the stuck VP.
             self.vps.iter().for_each(|vp| vp.idle.wake());
         } else {
-            self.stuck_vps.fetch_sub(1, Ordering::Relaxed);
+            self.closed_vps.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -136,6 +137,7 @@ impl UserScheduler for Instance {
     }
 
     fn tick(&self) -> Tick {
+        self.follow_cores();
         self.look_at_turns()
     }
 

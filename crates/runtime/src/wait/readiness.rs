@@ -156,7 +156,7 @@ impl Source {
 
     fn register_at(&self, vp: &Vp) -> io::Result<&'static DescriptorEntry> {
         if let Some(entry) = self.entry.get() {
-            if vp.instance().poller_at(entry.home.load(Ordering::Relaxed)).is_none() {
+            if !vp.instance().is_polled_at(entry.home.load(Ordering::Relaxed)) {
                 entry.move_in(&vp.poller, self.fd, vp.instance())?;
             }
             return Ok(entry);
@@ -178,13 +178,22 @@ impl Source {
 
 impl DescriptorEntry {
     /// Adds the descriptor to the set of `poller`, unless another VP of this instance was faster.
-    /// An entry of an instance that has ended is added again: its set is closed.
+    /// An entry of an instance that has ended is added again: its set is closed. A descriptor in
+    /// the set of a retired VP moves. An edge between the two calls is not lost: the addition
+    /// reports what is ready as a further edge.
     fn move_in(&'static self, poller: &Poller, fd: RawFd, instance: &Instance) -> io::Result<()> {
         let _alone = lock(&self.waiters);
-        if instance.poller_at(self.home.load(Ordering::Relaxed)).is_none() {
-            poller.add(fd, self.token())?;
-            self.home.store(poller.home, Ordering::Relaxed);
+        let home = self.home.load(Ordering::Relaxed);
+        if instance.is_polled_at(home) || home == poller.home {
+            return Ok(());
         }
+        if let Some(retired) = instance.poller_at(home) {
+            retired.remove(fd);
+            // In no set, if the addition fails.
+            self.home.store(0, Ordering::Relaxed);
+        }
+        poller.add(fd, self.token())?;
+        self.home.store(poller.home, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -241,5 +250,10 @@ impl Instance {
     /// Returns the poller with that `home`, if it belongs to this instance.
     fn poller_at(&self, home: u32) -> Option<&Poller> {
         self.vps.get((home & 0x3ff) as usize).map(|vp| &vp.poller).filter(|p| p.home == home)
+    }
+
+    /// Whether the poller with that `home` belongs to a VP of this instance that is not retired.
+    fn is_polled_at(&self, home: u32) -> bool {
+        self.poller_at(home).is_some() && !self.vps[(home & 0x3ff) as usize].is_retired()
     }
 }

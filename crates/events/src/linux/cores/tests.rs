@@ -34,7 +34,7 @@ impl FakeTree {
 
     fn quota(&self, mount: &str, own: &str) -> Option<Quota> {
         let mounts = format!("36 30 0:31 / {} rw,relatime - {mount}\n", self.0.display());
-        smallest(&ControlGroups::from_text(&mounts, own))
+        smallest(&ControlGroups::from_text(&mounts, own).directories("cpu"))
     }
 }
 

@@ -135,8 +135,8 @@ impl PublishedTable for Instance {
     fn published(&self, vp: usize) -> &PublishedLevels {
         &self.vps[vp].published
     }
-    fn is_stuck(&self, vp: usize) -> bool {
-        self.queues.is_stuck(vp)
+    fn is_closed(&self, vp: usize) -> bool {
+        self.queues.is_closed(vp)
     }
 }
 
