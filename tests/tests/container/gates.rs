@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 
 use kumihimo::gate::Gate;
 use kumihimo::thread;
+use kumihimo_tests::container::is_inside;
 use kumihimo_tests::process::{has_vps, start};
 
-use crate::{ALL, in_each};
+use crate::in_each;
 
 const NAME: &str = "gates::calls_between_processes_return_their_replies";
 
@@ -15,10 +16,9 @@ fn calls_between_processes_return_their_replies() {
     if std::env::var("KUMI_TEST_SIDE").is_ok() {
         return serve();
     }
-    if !has_vps(NAME) {
+    if !is_inside() && !has_vps(NAME) {
         return;
     }
-    assert_eq!(ALL.len(), 4);
     in_each(NAME, || {
         let mut server = start(NAME, &[("KUMI_TEST_SIDE", "server")]);
         let mut lines = BufReader::new(server.stdout.take().expect("a pipe"));

@@ -109,13 +109,17 @@ fn await_open(vps: usize) {
     until(&format!("{vps} VPs are in use"), || metrics().expect("it runs").open_vps == vps);
 }
 
-/// Waits until the second VP switches no more while the others make progress.
+/// Waits until the second VP neither switches nor wakes up while the others make progress: its
+/// descriptors and timers are elsewhere, too.
 fn await_retired(load: &Load) {
-    let switches = || metrics().expect("it runs").vps[1].switches;
+    let seen = || {
+        let second = &metrics().expect("it runs").vps[1];
+        (second.switches, second.sleeps)
+    };
     until("the second VP rests", || {
-        let before = switches();
+        let before = seen();
         load.await_progress();
-        switches() == before
+        seen() == before
     });
 }
 
