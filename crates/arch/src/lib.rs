@@ -24,6 +24,10 @@
 //! - [`interrupted`]: the registers that a signal handler receives.
 //! - [`time`]: the time-stamp counter.
 //! - [`stack`]: slots of address space with guards, in slabs that are never unmapped.
+//! - [`thread_attributes`]: what the kernel keeps per thread, and a program changes through the C
+//!   library.
+//! - [`kernel_attributes`], [`signal_mask`]: the same of a kernel thread, for the runtime's own
+//!   threads.
 //! - [`overflow`]: the report of a stack overflow.
 //!
 //! This crate does not depend on scheduling. It detects at run time which features the machine
@@ -45,12 +49,15 @@ mod fallback;
 use fallback as machine;
 
 pub use machine::{
-    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, time, tls, while_executing,
+    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, system_call, time, tls, while_executing,
 };
 
+pub mod kernel_attributes;
 mod kind;
 mod lock;
 pub use lock::hold_still;
 pub mod overflow;
 mod seam;
+pub mod signal_mask;
 pub mod stack;
+pub mod thread_attributes;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::stack::{self, Located, RECORD};
-use crate::{interrupted, tls};
+use crate::{interrupted, kernel_attributes, tls};
 
 /// The action that was installed for a signal before this module's handler.
 struct Previous {
@@ -200,8 +200,7 @@ pub struct AltStack {
 pub fn alt_stack_for_this_thread() -> io::Result<AltStack> {
     const GUARD: usize = 4096;
     let bytes = (stack::minimum() + (32 << 10)).next_multiple_of(4096) + GUARD;
-    // SAFETY: the mapping is new and its lowest page becomes a guard; sigaltstack reads and writes
-    // the given structs.
+    // SAFETY: the mapping is new, and its lowest page becomes a guard.
     unsafe {
         let memory = libc::mmap(
             std::ptr::null_mut(),
@@ -219,15 +218,16 @@ pub fn alt_stack_for_this_thread() -> io::Result<AltStack> {
             ss_flags: 0,
             ss_size: bytes - GUARD,
         };
-        let mut before: libc::stack_t = std::mem::zeroed();
-        if libc::mprotect(memory, GUARD, libc::PROT_NONE) != 0
-            || libc::sigaltstack(&usable, &mut before) != 0
-        {
-            let e = io::Error::last_os_error();
-            libc::munmap(memory, bytes);
-            return Err(e);
-        }
-        Ok(AltStack { memory, bytes, before })
+        let guarded = match libc::mprotect(memory, GUARD, libc::PROT_NONE) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        guarded
+            .and_then(|()| kernel_attributes::swap_signal_stack(Some(&usable)))
+            .inspect_err(|_| {
+                libc::munmap(memory, bytes);
+            })
+            .map(|before| AltStack { memory, bytes, before })
     }
 }
 
@@ -237,12 +237,11 @@ impl Drop for AltStack {
         // the thread is running on the stack, sigaltstack fails with EPERM and the memory stays
         // mapped.
         unsafe {
-            let mut now: libc::stack_t = std::mem::zeroed();
-            libc::sigaltstack(std::ptr::null(), &mut now);
-            let ours = now.ss_sp == self.memory.wrapping_byte_add(4096);
+            let now = kernel_attributes::swap_signal_stack(None);
+            let ours = now.is_ok_and(|now| now.ss_sp == self.memory.wrapping_byte_add(4096));
             let disable = libc::SS_DISABLE;
             self.before.ss_flags &= disable;
-            if !ours || libc::sigaltstack(&self.before, std::ptr::null_mut()) == 0 {
+            if !ours || kernel_attributes::swap_signal_stack(Some(&self.before)).is_ok() {
                 libc::munmap(self.memory, self.bytes);
             }
         }

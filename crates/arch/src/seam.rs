@@ -9,7 +9,7 @@ use libc::ucontext_t;
 
 use crate::kind::Kind;
 use crate::machine::{
-    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, time, tls, while_executing,
+    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, system_call, time, tls, while_executing,
 };
 
 // cpu: contexts and switches.
@@ -48,6 +48,7 @@ const _: fn() = regions::prepare;
 const _: fn(usize) -> bool = regions::is_closed;
 const _: fn() -> bool = time::has_steady_counter;
 const _: fn() -> u64 = time::counter;
+const _: unsafe fn(libc::c_long, [usize; 6]) -> isize = system_call;
 const _: fn(fn(bool)) = while_executing;
 
 const _: bool = HAS_MICROPROCESSES;
@@ -62,3 +63,6 @@ const _: [unsafe fn(&tls::Tls); 2] = [tls::Tls::first_run, tls::Tls::exit_curren
 const _: unsafe fn(&tls::Tls, *mut u8, *mut u8, *mut u8) = tls::Tls::recycle;
 const _: fn(&tls::Tls) -> Vec<isize> = tls::Tls::lines;
 const _: fn(fn() -> Option<usize>) = tls::setxid::set_carrier_fs;
+type RenewedMask = fn(u32, u64) -> Option<u64>;
+const _: fn(RenewedMask) = tls::setxid::set_renewed_mask;
+const _: fn(u32, u32) -> io::Result<()> = tls::setxid::renew_mask;

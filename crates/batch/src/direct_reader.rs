@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use io_uring::{IoUring, Probe, opcode, types};
+use kumihimo_arch::signal_mask;
 use rustix::thread::Timespec;
 
 use crate::op::Outcome;
@@ -121,20 +122,19 @@ impl DirectReader {
             reads: AtomicU64::new(0),
         });
         let (its, (tell, told)) = (shared.clone(), sync_channel(1));
-        let thread =
-            std::thread::Builder::new().name("kumihimo-anchor".into()).spawn(move || {
-                block_signals();
-                // Opened on this thread: a ring with a single issuer belongs to the kernel thread
-                // that creates it.
-                match open() {
-                    Ok(ring) => {
-                        let _ = tell.send(Ok(()));
-                        drop(tell);
-                        serve(ring, &its);
-                    }
-                    Err(e) => drop(tell.send(Err(e))),
+        let builder = std::thread::Builder::new().name("kumihimo-anchor".into());
+        let thread = signal_mask::spawn_blocked(builder, move || {
+            // Opened on this thread: a ring with a single issuer belongs to the kernel thread that
+            // creates it.
+            match open() {
+                Ok(ring) => {
+                    let _ = tell.send(Ok(()));
+                    drop(tell);
+                    serve(ring, &its);
                 }
-            })?;
+                Err(e) => drop(tell.send(Err(e))),
+            }
+        })?;
         let started = told
             .recv()
             .unwrap_or_else(|_| Err(io::Error::other("the direct reader thread panicked")));
@@ -247,15 +247,6 @@ impl Shared {
             read = unsafe { one.as_ref() }.next.get();
         }
         to.make_contiguous()[begin..].reverse();
-    }
-}
-
-fn block_signals() {
-    // SAFETY: all zeros is a valid set, and it is live; the mask belongs to this kernel thread.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, null_mut());
     }
 }
 

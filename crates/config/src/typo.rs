@@ -8,10 +8,11 @@ const LARGEST: usize = 2;
 
 /// Variables of the project's tests, laboratory programs and examples, besides those that start
 /// with `KUMI_TEST_`. The runtime reads none of them.
-const OF_TESTS: [&str; 15] = [
+const OF_TESTS: [&str; 16] = [
     "KUMI_ARBITER_CHILD",
     "KUMI_CLOCK",
     "KUMI_CORE_IN",
+    "KUMI_BOUNDED",
     "KUMI_CRASHES",
     "KUMI_EXECED",
     "KUMI_GATE_ROLE",

@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
+use kumihimo_arch::signal_mask;
+
 use crate::handoff::barrier;
 use crate::handoff::page::Page;
 use crate::handoff::return_queue::Waiter;
@@ -71,6 +73,7 @@ impl Kernel {
             call,
             vps: settings.vps,
             limit,
+            signal_mask: signal_mask::current(),
             high: AtomicU32::new(0),
             has_barrier: barrier::probe().is_ok(),
             reported_no_barrier: AtomicBool::new(false),

@@ -24,7 +24,11 @@ mod link;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]
+mod metrics;
+#[cfg(not(loom))]
 mod options;
+#[cfg(not(loom))]
+mod quota;
 #[cfg(not(loom))]
 mod region;
 #[cfg(not(loom))]
@@ -45,6 +49,7 @@ pub use {
     client::stream::Stream,
     gate::{Gate, RawGate},
     options::{Options, Placement},
+    quota::Quotas,
     region::sealed::{Region, RegionMut},
     server::request::Context,
     server::server_loop::{Item, Server},

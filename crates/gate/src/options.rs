@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::quota::Quotas;
+
 /// Stands for every user; no user has this number.
 pub(crate) const EVERY_USER: u32 = u32::MAX;
 
@@ -80,6 +82,7 @@ pub struct Options {
     pub(crate) inherit: bool,
     pub(crate) patience: Duration,
     pub(crate) directory: Option<PathBuf>,
+    pub(crate) quotas: Quotas,
 }
 
 impl Default for Options {
@@ -118,6 +121,7 @@ impl Options {
             inherit: true,
             patience: Duration::from_secs(5),
             directory: None,
+            quotas: Quotas::default(),
         }
     }
 
@@ -347,6 +351,31 @@ impl Options {
     #[must_use]
     pub fn inherit(mut self, inherit: bool) -> Options {
         self.inherit = inherit;
+        self
+    }
+
+    /// Server: what one client and one user may hold: see [`Quotas`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options, Quotas};
+    ///
+    /// // Requests of other users run below the server's own work.
+    /// let mut quotas = Quotas::default();
+    /// quotas.others_priority = 20;
+    /// let options = Options::new().allow_everybody().quotas(quotas);
+    /// let _serving = Gate::serve_with("open", &options, |n: u32, _context| Ok(n + 1))?;
+    /// assert_eq!(Gate::<u32, u32>::connect("open")?.call(&5)?, 6);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn quotas(mut self, quotas: Quotas) -> Options {
+        self.quotas = quotas;
         self
     }
 

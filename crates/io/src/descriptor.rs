@@ -154,7 +154,7 @@ impl<S: AsFd> Descriptor<S> {
         if known != FileClass::Unknown {
             return Ok(known);
         }
-        self.learn(mode(self.inner.as_fd())?);
+        self.learn(status(self.inner.as_fd())?.st_mode);
         Ok(self.known_class())
     }
 
@@ -407,6 +407,21 @@ impl<S: AsFd> Descriptor<S> {
         }
     }
 
+    /// Waits until it is ready for `interest`. A cancellation point.
+    ///
+    /// # Errors
+    /// `WouldBlock` instead of a wait if other code has set O_NONBLOCK.
+    pub(crate) fn ready(&self, interest: Interest) -> io::Result<()> {
+        let is_ready = || match poll(self.inner.as_fd(), interest, Some(Duration::ZERO))? {
+            true => Ok(()),
+            false => Err(ErrorKind::WouldBlock.into()),
+        };
+        if self.is_nonblocking() {
+            return patient(is_ready);
+        }
+        self.attempt(interest, is_ready)
+    }
+
     fn wait(&self, interest: Interest, seen: Seen, limit: &Limit) -> io::Result<()> {
         match limit.wait(&self.source, interest, seen, Limit::scope_passed) {
             Ok(()) => Ok(()),
@@ -487,12 +502,13 @@ pub(crate) fn poll(
     }
 }
 
-fn mode(fd: BorrowedFd<'_>) -> io::Result<libc::mode_t> {
+/// The attributes of an open file: fstat(2).
+pub(crate) fn status(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
     // SAFETY: all-zero is a valid stat, and it is live.
     unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
         match libc::fstat(fd.as_raw_fd(), &raw mut stat) {
-            0 => Ok(stat.st_mode),
+            0 => Ok(stat),
             _ => Err(io::Error::last_os_error()),
         }
     }

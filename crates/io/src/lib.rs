@@ -8,9 +8,9 @@
 //! kernel thread sleeps, and the virtual processor moves to another one.
 //!
 //! `net`, `fs`, `io`, `process`, `signal` and `fuse` are public and stand side by side; `io` also
-//! uses `fs` and `process`, to copy between their descriptors. Below them, `descriptor.rs` reads
-//! and writes any descriptor, `limit.rs` is the time limit of a call, and `handles.rs` enters each
-//! handle in the resource table.
+//! uses `fs`, `net` and `process`, to copy between their descriptors. Below them, `descriptor.rs`
+//! reads and writes any descriptor, `limit.rs` is the time limit of a call, and `handles.rs` enters
+//! each handle in the resource table.
 
 mod descriptor;
 mod fd_traits;

@@ -282,8 +282,8 @@ pub mod resource {
 pub mod gate {
     #[doc(inline)]
     pub use kumihimo_gate::{
-        Context, Error, ErrorKind, Gate, Item, Options, Placement, RawGate, Region, RegionMut,
-        Server, Serving, Sink, Stream,
+        Context, Error, ErrorKind, Gate, Item, Options, Placement, Quotas, RawGate, Region,
+        RegionMut, Server, Serving, Sink, Stream,
     };
 }
 

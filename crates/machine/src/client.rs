@@ -1,7 +1,7 @@
 //! Client: lists the address spaces of a machine, and controls their microprocesses.
 
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use kumihimo_resource::id::{Id, Kind, SPACES};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{self, RecvFlags, SendFlags, SocketType};
+use rustix::net::{self, SendFlags, SocketType};
 use serde::de::DeserializeOwned;
 
-use crate::directory::socket::{self, PeerSocket};
+use crate::descriptors::{Descriptors, Kept};
+use crate::directory::socket::{self, Reached};
 use crate::directory::{Directory, socket_name};
 pub use crate::error::Error;
 use crate::handler::{Action, Done, Metric, Microprocess, Refused, Resource, Space};
+use crate::peer_socket::{PeerSocket, Pending};
 use crate::protocol::{
     ActionResult, Bytes, Greeting, LONGEST_ANSWER, Line, MOST_BYTES, PROTOCOL, Request, Text,
 };
@@ -611,7 +613,7 @@ impl Neighbour {
     fn connect(&self, deadline: Instant) -> Result<Connection, Error> {
         let number = self.number;
         let name = socket_name(number);
-        let PeerSocket { socket, pid, .. } =
+        let Reached { socket, uid, pid } =
             socket::reach(&self.directory, number, &name, SocketType::STREAM, deadline)?;
         net::sockopt::set_socket_timeout(
             &socket,
@@ -619,6 +621,7 @@ impl Neighbour {
             Some(self.time_limit),
         )
         .map_err(Error::io(format!("address space {number}")))?;
+        let socket = PeerSocket::opaque(Kept::new(socket, &Descriptors::new()), uid);
         let mut connection = Connection {
             number,
             socket,
@@ -653,7 +656,7 @@ impl From<Error> for Failure {
 #[derive(Debug)]
 struct Connection {
     number: u16,
-    socket: OwnedFd,
+    socket: PeerSocket,
     /// 0 if the process is in a pid namespace that is not visible from this one.
     pid: i32,
     time_limit: Duration,
@@ -782,9 +785,12 @@ impl Connection {
         let filled = self.buffer.len();
         self.buffer.resize(filled + AT_ONCE, 0);
         let received = loop {
-            match net::recv(&self.socket, &mut self.buffer[filled..], RecvFlags::DONTWAIT) {
-                Ok((_, 0)) | Err(Errno::CONNRESET) => break Err(Failure::Closed),
-                Ok((_, n)) => break Ok(n),
+            match self.socket.receive(&mut self.buffer[filled..]) {
+                Ok(Pending::End) | Err(Errno::CONNRESET) => break Err(Failure::Closed),
+                Ok(Pending::Plain(n)) => break Ok(n),
+                Ok(Pending::Descriptor) => {
+                    break Err(self.nonsense("it passes a descriptor").into());
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     if let Err(failure) = self.wait(PollFlags::IN) {

@@ -86,6 +86,12 @@ impl Kept {
         debug_assert!(place.is_some(), "too many descriptors");
         Kept { fd: Some(fd), place, by: by.clone() }
     }
+
+    /// Returns whether this process is the child of a fork that has closed its copy.
+    #[must_use]
+    pub fn is_forgotten(&self) -> bool {
+        self.by.are_forgotten()
+    }
 }
 
 impl AsFd for Kept {

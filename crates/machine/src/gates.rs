@@ -19,12 +19,12 @@ use rustix::fs::{self, AtFlags};
 use rustix::net::SocketType;
 
 use crate::client::Machine;
-use crate::descriptors::Kept;
 pub use crate::directory::gate_names::{LONGEST_NAME, check_name};
 use crate::directory::gate_names::{gates_name, link_name};
 use crate::directory::retry_within;
-use crate::directory::socket::{self, PeerSocket};
+use crate::directory::socket::{self, Reached};
 use crate::error::Error;
+use crate::peer_socket::PeerSocket;
 use crate::space::Number;
 
 /// Backlog: number of connecting clients that wait to be accepted.
@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Gates {
     number: Arc<Number>,
-    listener: Kept,
+    listener: PeerSocket,
     bound: AtomicU64,
 }
 
@@ -55,7 +55,8 @@ impl Gates {
     pub fn open(number: Arc<Number>) -> Result<Gates, Error> {
         let name = gates_name(number.number);
         let listener = socket::listen(&number.directory, &name, SocketType::SEQPACKET, BACKLOG)?;
-        let listener = number.directory.keep(listener);
+        let own = number.directory.owner();
+        let listener = PeerSocket::opaque(number.directory.keep(listener), own);
         Ok(Gates { number, listener, bound: AtomicU64::new(0) })
     }
 
@@ -263,7 +264,7 @@ impl Machine {
     /// ```
     pub fn connect(&self, number: u16, deadline: Instant) -> Result<Server, Error> {
         let name = gates_name(number);
-        let PeerSocket { socket, uid, pid } =
+        let Reached { socket, uid, pid } =
             socket::reach(&self.directory, number, &name, SocketType::SEQPACKET, deadline)?;
         Ok(Server { socket, uid, pid: u32::try_from(pid).ok().filter(|pid| *pid > 0) })
     }

@@ -39,6 +39,8 @@
 //! - [`handler`]: requests and answers, and the trait with which the runtime answers.
 //! - [`protocol`]: requests and answers as lines of JSON.
 //! - [`descriptors`]: the descriptors that the child of a fork must close.
+//! - [`disposal`]: closes descriptors of peers on kernel threads made for it.
+//! - [`peer_socket`]: sockets to peers, which may pass descriptors.
 //! - [`directory`]: the run-time directory, with numbers, sockets and gate names.
 //! - [`space`]: an address space's number and control socket.
 //! - [`client`]: requests to other address spaces.
@@ -48,9 +50,11 @@
 pub mod client;
 pub mod descriptors;
 pub mod directory;
+pub mod disposal;
 mod error;
 pub mod gates;
 pub mod handler;
+pub mod peer_socket;
 pub mod protocol;
 pub mod space;
 

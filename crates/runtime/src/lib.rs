@@ -69,7 +69,7 @@ pub mod thread {
     pub use crate::api::handle::{Thread, ThreadId, current};
     pub use crate::api::join_handle::JoinHandle;
     pub use crate::api::scope::{Scope, ScopedJoinHandle, scope, scope_until};
-    pub use crate::api::thread::{current_priority, park, park_timeout, park_until, spawn};
+    pub use crate::api::thread::{bind, current_priority, park, park_timeout, park_until, spawn};
     pub use crate::lifecycle::suspend::Suspended;
     pub use crate::lifecycle::thread_builder::Builder;
     pub use crate::wait::blocking::blocking;
@@ -83,6 +83,7 @@ pub mod thread {
 pub mod park {
     pub use crate::microprocess::wait_reason::Wait;
     pub use crate::microprocess::waiter::Waiter;
+    pub use crate::upcall::bind::is_bound;
     pub use crate::upcall::regain::switch_point;
     pub use crate::wait::park::{
         current, is_microprocess, on_vp, park, sleeps_are_told, vps, waits_as_microprocess,

@@ -101,7 +101,7 @@ fn mutex_debug_shows_state() {
     let mutex = Mutex::from(5);
     assert_eq!(format!("{mutex:?}"), "Mutex { data: 5, poisoned: false, .. }");
     let guard = mutex.lock().unwrap();
-    assert_eq!(format!("{mutex:?}"), "Mutex { data: <locked>, poisoned: false, .. }");
+    assert_eq!(format!("{mutex:?}"), "Mutex { data: \"<locked>\", poisoned: false, .. }");
     assert_eq!(format!("{guard:?} {guard}"), "5 5");
 }
 

@@ -14,6 +14,7 @@ use crate::capture::ring::{Ring, SharedRing};
 use crate::export;
 use crate::format::names::Summary;
 use crate::spool::{CLOCK, Header, OUTSIDE, Spool, add, begin_chunk, end_chunk};
+use kumihimo_arch::signal_mask;
 
 /// Default size of a VP's buffer in records: 768 KiB, which is 80 ms at 400,000 records per second.
 pub const DEFAULT_RECORDS: usize = 1 << 15;
@@ -148,9 +149,8 @@ impl Session {
             unwritten: AtomicU64::new(0),
         });
         let (shared, to) = (buffers.clone(), file.try_clone().map_err(at(&spool))?);
-        let thread = std::thread::Builder::new()
-            .name("kumi-trace".into())
-            .spawn(move || shared.write_out(to))?;
+        let builder = std::thread::Builder::new().name("kumi-trace".into());
+        let thread = signal_mask::spawn_blocked(builder, move || shared.write_out(to))?;
         let writer = Mutex::new(Some(Writer { thread, file, out }));
         Ok(Session { buffers, output, spool, pid, writer })
     }

@@ -111,29 +111,6 @@ const DIFFERENCES: &[Difference] = &[
         why: "the kernel does not know the store's maximum file size: the later write fails instead",
     },
     Difference {
-        case: "xattr.access_control_list",
-        only: None,
-        lines: &[
-            (
-                "setxattr f system.posix_acl_access 28 bytes  = ok",
-                "setxattr f system.posix_acl_access 28 bytes  = EOPNOTSUPP",
-            ),
-            (
-                "stat f = RegularFile 0640 links 1 uid 0 gid 0 size 0",
-                "stat f = RegularFile 0644 links 1 uid 0 gid 0 size 0",
-            ),
-            (
-                "getxattr f system.posix_acl_access 100 = ENODATA",
-                "getxattr f system.posix_acl_access 100 = EOPNOTSUPP",
-            ),
-            (
-                "removexattr f system.posix_acl_access = ok",
-                "removexattr f system.posix_acl_access = EOPNOTSUPP",
-            ),
-        ],
-        why: "stores do not support access control lists; programs then use chmod(2)",
-    },
-    Difference {
         case: "ranges.reserve",
         only: Some(Store::Ext2),
         lines: &[

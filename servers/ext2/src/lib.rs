@@ -41,6 +41,7 @@ pub struct Ext2 {
     cache: memory::cache::Cache,
     allocator: memory::bitmaps::Allocator,
     nodes: memory::inodes::Nodes,
+    claims: Arc<memory::claims::Claims>,
     order: Mutex<memory::order::Order>,
     gate: RwLock<()>,
     tree: Mutex<()>,

@@ -18,6 +18,8 @@ use crate::memory::cache::Cache;
 use crate::memory::complaint::{Complaints, Listener};
 use crate::memory::inodes::{Nodes, ROOT};
 
+/// Number of bytes of group descriptors that are read at once.
+const AT_ONCE: usize = 64 << 10;
 /// Maximum size of a file system: 2 TiB.
 const LARGEST: u64 = 2 << 40;
 
@@ -221,7 +223,7 @@ fn geometry(superblock: &Superblock, size: u64) -> Result<Geometry, OpenError> {
         head_blocks: 1 + descriptor_blocks + u32::from(superblock.reserved_descriptors()),
         sparse: superblock.ro_compat() & SPARSE_SUPER != 0
             || superblock.compat() & SPARSE_SUPER2 != 0,
-        groups: Vec::with_capacity(groups as usize),
+        groups: Vec::new(),
     })
 }
 
@@ -235,9 +237,16 @@ fn read_groups(disk: &dyn Disk, geometry: &mut Geometry) -> Result<Vec<u8>, Open
     if place + length as u64 > disk.size() {
         return damaged("group descriptors: the medium is too small for them");
     }
-    let mut bytes = vec![0; length];
-    disk.read(place, &mut bytes).map_err(OpenError::Disk)?;
+    let mut bytes = Vec::new();
     for number in 0..groups {
+        // Read in pieces: the superblock may count millions of groups that are not there. The first
+        // descriptor that is not one ends the loop.
+        if number * DESCRIPTOR == bytes.len() {
+            let more = (length - bytes.len()).min(AT_ONCE);
+            let from = place + bytes.len() as u64;
+            bytes.resize(bytes.len() + more, 0);
+            disk.read(from, &mut bytes[number * DESCRIPTOR..]).map_err(OpenError::Disk)?;
+        }
         let (places, counts) = group::read(&bytes[number * DESCRIPTOR..]);
         let start = geometry.group_start(number);
         let blocks = geometry.group_blocks(number);
@@ -310,6 +319,7 @@ impl Ext2 {
             incompat: superblock.incompat(),
             allocator: Allocator::new(superblock, descriptors),
             nodes: Nodes::default(),
+            claims: Arc::default(),
             order: Mutex::default(),
             gate: RwLock::new(()),
             tree: Mutex::new(()),

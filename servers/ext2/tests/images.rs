@@ -266,10 +266,15 @@ fn extended_attributes_and_times_are_stored() {
         );
         let acl = [
             2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 232, 3, 0, 0, 4, 0, 4, 0, 255,
-            255, 255, 255,
+            255, 255, 255, 16, 0, 4, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
         ];
+        assert_eq!(
+            store.set_xattr(node, b"system.posix_acl_access", &acl[..28], XattrMode::Any),
+            Err(Errno::INVAL)
+        );
         store.set_xattr(node, b"system.posix_acl_access", &acl, XattrMode::Any).expect("set");
         assert_eq!(store.xattr(node, b"system.posix_acl_access").expect("acl"), acl);
+        assert_eq!(store.attributes(node).expect("attributes").permissions, 0o640);
         let late = Time { seconds: 5_000_000_000, nanoseconds: 123_456_789 };
         let early = Time { seconds: -5, nanoseconds: 0 };
         let times = Changes {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use kumihimo::sync::Arc;
 use kumihimo_ext2::Ext2;
 use kumihimo_fuse::{Chore, Organisation, mountinfo};
-use kumihimo_host::Host;
+use kumihimo_host::{Host, Restrictions};
 use kumihimo_store::{Store, Time, open_disk};
 
 use crate::options::{Backing, MountOptions};
@@ -19,6 +19,8 @@ pub(crate) struct Opened {
     pub(crate) ours_alone: bool,
     /// Type of the store, for messages.
     pub(crate) kind: &'static str,
+    /// Restrictions of the host's mount that the clients' mount must have too.
+    pub(crate) restrictions: Restrictions,
 }
 
 /// Opens the store that the options name. Runs inside the organisation, whose threads access the
@@ -80,6 +82,7 @@ fn ext2(options: &MountOptions, organisation: Organisation) -> Result<Opened, St
         chore: Arc::new(move || chore.write_back_old().unwrap_or(())),
         ours_alone: true,
         kind: "ext2",
+        restrictions: Restrictions::default(),
     })
 }
 
@@ -96,7 +99,16 @@ fn host(options: &MountOptions) -> Result<Opened, String> {
         write_back: options.writeback,
     };
     let store = Arc::new(Host::open(&options.from, settings).map_err(|e| format!("{shown}: {e}"))?);
-    Ok(Opened { store, chore: Arc::new(|| {}), ours_alone: false, kind: "host" })
+    let failed = |e: std::io::Error| format!("{shown}: {e}");
+    let restrictions = store.restrictions().map_err(failed)?;
+    // A server for one user may do what that user may.
+    let for_others = options.allow_other || rustix::process::geteuid().is_root();
+    if let (true, Err(kind)) = (for_others, store.checks_modes_only().map_err(failed)?) {
+        return Err(format!(
+            "{shown}: its file system (type {kind:#x}) has permissions beyond modes and POSIX access control lists, which a mount for other users would lift; serve a directory of a local file system"
+        ));
+    }
+    Ok(Opened { store, chore: Arc::new(|| {}), ours_alone: false, kind: "host", restrictions })
 }
 
 /// Mount point of the loop device of an image, if the image is mounted.

@@ -94,6 +94,7 @@ pub(crate) fn run(options: ClockOptions) -> Result<(), String> {
         source: SOURCE.into(),
         read_only: true,
         allow_other: rustix::process::geteuid().is_root(),
+        restrictions: rustix::mount::MountFlags::empty(),
     };
     let device = mount::mount(&point, &how).map_err(|e| e.to_string())?;
     println!("mounted the clock at {}, process {}", point.display(), std::process::id());

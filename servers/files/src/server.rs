@@ -7,7 +7,10 @@ use kumihimo::fuse::{Device, uring};
 use kumihimo::sync::Arc;
 use kumihimo_fuse::mount::{self, Options};
 use kumihimo_fuse::{Mounted, Organisation, Service, Settings, Threads};
+use kumihimo_host::Restrictions;
 use kumihimo_store::Store;
+use rustix::mount::MountFlags;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::background;
 use crate::backing::{self, Opened};
@@ -21,6 +24,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Serves until the file system is unmounted or a signal arrives.
 pub(crate) fn run(options: MountOptions) -> Result<(), String> {
     background::leave_session(options.detached);
+    // Before the first thread, which would keep it.
+    apply_quotas().map_err(|e| format!("cannot drop CAP_SYS_RESOURCE: {e}"))?;
     // Check all points before the first mount: stat(2) of a point that is mounted but not served
     // yet would hang.
     let check = |point: &Path| mount::check_point(point).map_err(|e| e.to_string());
@@ -33,6 +38,16 @@ pub(crate) fn run(options: MountOptions) -> Result<(), String> {
     organisation
         .run(move || serve(&options, organisation, &point, clock.as_deref()))
         .map_err(|e| format!("cannot start the runtime: {e}"))?
+}
+
+/// Drops CAP_SYS_RESOURCE, with which the kernel ignores the quota of a file's owner: a client
+/// writes through this process. Root needs it for nothing here.
+fn apply_quotas() -> rustix::io::Result<()> {
+    let mut sets = capabilities(None)?;
+    sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+    sets.permitted.remove(CapabilitySet::SYS_RESOURCE);
+    sets.inheritable.remove(CapabilitySet::SYS_RESOURCE);
+    set_capabilities(None, sets)
 }
 
 fn serve(
@@ -59,7 +74,7 @@ fn serve_store(
     opened: Opened,
     signals: Signals,
 ) -> Result<(), String> {
-    let Opened { store, chore, ours_alone, kind } = opened;
+    let Opened { store, chore, ours_alone, kind, restrictions } = opened;
     let settings = Settings {
         timeout: options.timeout,
         writeback: options.writeback,
@@ -68,7 +83,8 @@ fn serve_store(
         uring: by_uring(options, organisation)?,
         direct: false,
     };
-    let (first, point) = Point::mount(options, &options.from, point, options.read_only)?;
+    let (first, point) =
+        Point::mount(options, &options.from, point, (options.read_only, restrictions))?;
     let mut points = vec![point];
     let mut mounts = vec![Mounted {
         service: Arc::new(Service::new(Arc::clone(&store), settings)),
@@ -81,7 +97,8 @@ fn serve_store(
         apart = clock::begin_apart(clock_point, gate, options.detached, log)?;
     } else {
         if let Some(at) = clock_point {
-            let (device, point) = Point::mount(options, Path::new(clock::SOURCE), at, true)?;
+            let (device, point) =
+                Point::mount(options, Path::new(clock::SOURCE), at, (true, restrictions))?;
             points.push(point);
             mounts.push(Mounted { service: Arc::new(clock::service()), device: Arc::new(device) });
         }
@@ -137,11 +154,15 @@ impl Point {
         options: &MountOptions,
         source: &Path,
         point: &Path,
-        read_only: bool,
+        (read_only, of): (bool, Restrictions),
     ) -> Result<(Device, Point), String> {
         let root = rustix::process::geteuid().is_root();
         let source = source.canonicalize().unwrap_or_else(|_| source.to_owned());
-        let how = Options { source, read_only, allow_other: options.allow_other || root };
+        let mut restrictions = MountFlags::empty();
+        restrictions.set(MountFlags::NOEXEC, of.no_execution);
+        restrictions.set(MountFlags::NOSYMFOLLOW, of.no_symlinks);
+        let allow_other = options.allow_other || root;
+        let how = Options { source, read_only, allow_other, restrictions };
         let device = mount::mount(point, &how).map_err(|e| e.to_string())?;
         Ok((device, Point(point.to_owned())))
     }

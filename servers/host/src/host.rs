@@ -96,6 +96,10 @@ impl Host {
         })
     }
 
+    pub(crate) fn readable(&self) -> &OwnedFd {
+        &self.readable
+    }
+
     fn writable(&self) -> Result<()> {
         if self.settings.read_only { Err(Errno::ROFS) } else { Ok(()) }
     }

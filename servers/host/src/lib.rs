@@ -21,11 +21,16 @@
 //! can be closed, `EMFILE` and `ENFILE` reach the client. File handles (open_by_handle_at(2)) would
 //! not depend on names, but they require privileges, and many file systems do not support them.
 //!
+//! **Permissions** are checked by the client's kernel, from modes and access control lists. A
+//! default list is applied to new inodes as the host does ([`Host::checks_modes_only`] reports file
+//! systems with other permissions, and [`Host::restrictions`] those of the mount).
+//!
 //! **Owners.** If the server runs as root, new files belong to the caller. Otherwise they belong to
 //! the server's user, and a change of owner fails as it does for that user.
 #![forbid(unsafe_code)]
 
 mod change;
+mod denials;
 mod host;
 mod inode;
 mod make;
@@ -33,4 +38,5 @@ mod nodes;
 mod opened;
 mod resolve;
 
+pub use denials::Restrictions;
 pub use host::{Access, Host, Settings};

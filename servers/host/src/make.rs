@@ -2,25 +2,29 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use kumihimo_store::acl::{self, Acl};
 use kumihimo_store::{Caller, Errno, Kind, New, Result, Time};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, mkdirat, mknodat, symlinkat,
-    unlinkat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, getxattr, mkdirat, mknodat,
+    symlinkat, unlinkat,
 };
 
 use crate::inode::Descriptor;
 use crate::resolve::{Seen, magic, open_beneath, reopen};
 
 const SET_GROUP_ID: u32 = 0o2000;
+/// Size of the longest list that the client's kernel accepts: a page.
+const LONGEST_LIST: usize = 4096;
 
 /// Creates `name` with the given mode and, as root, the given owner. Returns an `O_PATH` descriptor
 /// and the attributes.
 ///
-/// The umask of the server removes bits from the initial mode, and an inode that root creates for
-/// another user starts without permissions. The inode therefore never allows more than its final
-/// mode. Mode and owner are corrected afterwards, if necessary. (A umask of 0 would affect the
-/// whole process. File system IDs, setfsuid(2), belong to a kernel thread, which microprocesses
-/// share.)
+/// A default access control list of the directory decides about the mode in place of the caller's
+/// umask. The umask of the server removes bits from the initial mode, and an inode that root
+/// creates for another user starts without permissions. The inode therefore never allows more than
+/// its final mode. Mode and owner are corrected afterwards, if necessary. (A umask of 0 would
+/// affect the whole process. File system IDs, setfsuid(2), belong to a kernel thread, which
+/// microprocesses share.)
 pub fn make(
     directory: &Descriptor,
     name: &[u8],
@@ -31,11 +35,13 @@ pub fn make(
     let above = Seen::at(directory)?;
     let inherits = above.permissions() & SET_GROUP_ID != 0;
     let group = if inherits { above.owner().1 } else { caller.gid };
+    let default = default_list(directory)?;
     let mode = match what {
         New::Symlink { .. } => None,
         New::Directory { mode } if inherits => Some(mode | SET_GROUP_ID),
         New::File { mode } | New::Directory { mode } | New::Special { mode, .. } => Some(mode),
     };
+    let mode = mode.map(|mode| acl::mode_of_new(default.as_ref(), mode, caller.umask));
     let own = rustix::process::geteuid().as_raw();
     let is_mine = !as_root
         || (caller.uid, group)
@@ -63,6 +69,17 @@ pub fn make(
         Ok((path, seen))
     })();
     settled.inspect_err(|_| unmake(directory, name, what))
+}
+
+/// The access control list that new inodes in a directory inherit. The host's kernel passes it on,
+/// but restricts it by the initial mode, which is not the final one.
+fn default_list(directory: &Descriptor) -> Result<Option<Acl>> {
+    let mut value = [0; LONGEST_LIST];
+    match getxattr(magic(directory), acl::DEFAULT, &mut value[..]) {
+        Ok(length) => Acl::decode(&value[..length]).map(Some).ok_or(Errno::IO),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(other) => Err(other),
+    }
 }
 
 /// Removes an inode whose creation failed half-way.

@@ -21,11 +21,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod budget;
 mod clients;
 mod commands;
 mod data;
 mod log;
 mod options;
+mod password;
 mod protocol;
 mod serve;
 mod server;
@@ -33,5 +35,6 @@ mod session;
 
 pub use log::Sync;
 pub use options::{Options, run};
-pub use serve::{Replayed, Running};
+pub use password::Password;
+pub use serve::{Repaired, Replayed, Running, repair};
 pub use server::{Server, Settings};

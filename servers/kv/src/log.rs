@@ -89,8 +89,16 @@ impl Log {
     /// # Errors
     /// As open(2); `AddrInUse` if another process holds the lock.
     pub fn open(path: &Path) -> io::Result<File> {
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        Log::lock_file(
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?,
+        )
+    }
+
+    /// Locks an open log against other servers.
+    ///
+    /// # Errors
+    /// As flock(2); `AddrInUse` if another process holds the lock.
+    pub fn lock_file(file: File) -> io::Result<File> {
         file.try_lock().map_err(|e| match e {
             TryLockError::WouldBlock => {
                 io::Error::new(io::ErrorKind::AddrInUse, "another process writes it")

@@ -7,11 +7,13 @@ use std::time::Duration;
 use kumihimo::sync::atomic::AtomicU64;
 use kumihimo::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
+use crate::budget::Budget;
 use crate::clients::Clients;
 use crate::clients::channels::Channels;
 use crate::data::databases::Databases;
 use crate::data::key::{Time, now};
 use crate::log::Sync;
+use crate::password::Password;
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -28,6 +30,12 @@ pub struct Settings {
     pub sync: Sync,
     /// Maximum number of connected clients.
     pub max_connections: usize,
+    /// Limit on the bytes of the requests, replies, messages and subscriptions of all clients.
+    pub client_memory: usize,
+    /// Password that clients give with `AUTH` before other commands.
+    pub password: Option<Password>,
+    /// Without a password, refuse TCP clients that are not on this machine.
+    pub protected: bool,
 }
 
 impl Default for Settings {
@@ -39,6 +47,9 @@ impl Default for Settings {
             append_log: None,
             sync: Sync::default(),
             max_connections: 10_000,
+            client_memory: 256 << 20,
+            password: None,
+            protected: true,
         }
     }
 }
@@ -51,6 +62,8 @@ pub struct Server {
     pub databases: Databases,
     /// The connected clients.
     pub clients: Arc<Clients>,
+    /// Memory of the connections.
+    pub budget: Arc<Budget>,
     /// Publish and subscribe.
     pub channels: Channels,
     /// Statistics.
@@ -76,6 +89,7 @@ impl Server {
         Server {
             databases: Databases::default(),
             clients: Arc::default(),
+            budget: Arc::new(Budget::new(settings.client_memory)),
             channels: Channels::default(),
             stats: Stats::default(),
             since: now(),
@@ -91,10 +105,11 @@ impl Server {
         self.address.get().map_or(0, SocketAddr::port)
     }
 
-    /// Returns whether memory use exceeds the limit.
+    /// Returns whether the data would exceed the limit with `more` bytes.
     #[inline]
-    pub fn is_full(&self) -> bool {
-        self.settings.max_memory != 0 && self.databases.shared.memory() > self.settings.max_memory
+    pub fn is_full(&self, more: usize) -> bool {
+        self.settings.max_memory != 0
+            && self.databases.shared.memory().saturating_add(more) > self.settings.max_memory
     }
 
     /// Requests a shutdown, for which [`Running::wait`](crate::Running::wait) waits.

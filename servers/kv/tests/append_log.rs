@@ -211,41 +211,6 @@ fn log_truncated_at_any_byte_is_replayed() {
 }
 
 #[test]
-fn malformed_tail_is_cut_off_and_kept() {
-    let folder = Folder::new("corrupt");
-    let log = folder.file("log");
-    for tail in [
-        &b"*1\r\n:5\r\n"[..],
-        b"hello\r\n",
-        b"*1\r\n$4\r\nNOPE\r\n",
-        b"*1\r\n$3\r\nGET\r\n",
-        &[0; 5000],
-        b"*1\r\n$1\r\n",
-    ] {
-        let mut bytes = encoded(&["set", "a", "1"]);
-        let good = bytes.len();
-        bytes.extend_from_slice(tail);
-        std::fs::write(&log, &bytes).expect("a file");
-        let server = start(&text(&log), "always");
-        let mut client = server.client();
-        assert_eq!(client.ask(&["get", "a"]), Reply::bulk("1"));
-        client.ask(&["set", "b", "2"]);
-        server.kill();
-        let server = start(&text(&log), "always");
-        assert_eq!(
-            server.client().ask(&["mget", "a", "b"]).members(),
-            [Reply::bulk("1"), Reply::bulk("2")]
-        );
-        server.kill();
-        // Bytes that are not the beginning of a command are saved for inspection.
-        let kept = folder.file(&format!("log.dropped-{good}"));
-        let begins = tail.starts_with(b"*1\r\n$1") || tail.starts_with(&[0]);
-        assert_eq!(std::fs::read(&kept).ok(), (!begins).then(|| tail.to_vec()), "{tail:?}");
-        let _ = std::fs::remove_file(kept);
-    }
-}
-
-#[test]
 fn second_server_on_a_log_is_refused() {
     let folder = Folder::new("two");
     let log = text(&folder.file("log"));

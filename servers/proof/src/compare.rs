@@ -106,7 +106,7 @@ const ALIKE: [(Errno, Errno); 6] = [
 ];
 
 /// The user that performs all operations.
-const CALLER: Caller = Caller { uid: 1000, gid: 100, pid: 1 };
+const CALLER: Caller = Caller { uid: 1000, gid: 100, pid: 1, umask: 0 };
 
 impl<S: Subject> Pair<S> {
     /// Starts with both stores as after `mke2fs`: a root with its permissions and, if the subject
@@ -146,7 +146,7 @@ impl<S: Subject> Pair<S> {
                 return Err(format!("{:?} is there already", String::from_utf8_lossy(&name)));
             }
             let what = kumihimo_store::New::Directory { mode: there.permissions };
-            let caller = Caller { uid: there.uid, gid: there.gid, pid: 1 };
+            let caller = Caller { uid: there.uid, gid: there.gid, pid: 1, umask: 0 };
             let made =
                 self.model.make(&caller, root.model, &name, what).map_err(change)?.attributes;
             self.model.adopt(made.node, &there);

@@ -1,6 +1,8 @@
 //! Hostile images: valid images with damage, from flipped bits to deliberately constructed
-//! structures; and the operations that are performed on them.
+//! structures; sparse images whose structures are [`crafted`]; and the operations that are
+//! performed on them.
 
+pub mod crafted;
 mod damage;
 mod exercise;
 mod layout;

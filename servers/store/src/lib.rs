@@ -6,6 +6,7 @@
 //! thread.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 mod disk;
 mod store;
 mod values;

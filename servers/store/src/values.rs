@@ -124,9 +124,11 @@ pub struct Caller {
     pub gid: u32,
     /// Process id.
     pub pid: u32,
+    /// File mode creation mask. A default access control list of the directory replaces it.
+    pub umask: u32,
 }
 
-/// Inode to be created. Modes have twelve bits, with the caller's umask applied.
+/// Inode to be created. Modes have twelve bits, before the caller's umask is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum New<'a> {
     /// Regular file.

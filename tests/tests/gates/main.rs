@@ -7,6 +7,7 @@ mod dying;
 mod hostile;
 mod pair;
 mod parts;
+mod quotas;
 mod seen;
 mod streams;
 mod stress;

@@ -14,15 +14,17 @@ impl Place {
             std::fs::create_dir_all(path.join(folder)).expect("a folder");
         }
         // A copy: with a hard link, the program would find `kumi-lab` in its build directory.
-        std::fs::copy(env!("CARGO_BIN_EXE_kumi"), path.join("own/kumi")).expect("room");
+        copy(Path::new(env!("CARGO_BIN_EXE_kumi")), &path.join("own/kumi"));
         Place(path)
     }
 
     /// Writes a script `kumi-lab` that prints `name` and its arguments and exits with 7.
     fn put_lab(&self, name: &str) {
         let lab = self.0.join(name).join("kumi-lab");
-        std::fs::write(&lab, format!("#!/bin/sh\nprintf '%s|' {name} \"$@\"\nexit 7\n"))
+        let text = lab.with_extension("text");
+        std::fs::write(&text, format!("#!/bin/sh\nprintf '%s|' {name} \"$@\"\nexit 7\n"))
             .expect("room");
+        copy(&text, &lab);
         std::fs::set_permissions(&lab, PermissionsExt::from_mode(0o755)).expect("our own");
     }
 
@@ -31,6 +33,13 @@ impl Place {
         let path = std::env::join_paths(path).expect("no colon");
         Command::new(self.0.join("own/kumi")).args(args).env("PATH", path).output().expect("kumi")
     }
+}
+
+/// Copies a program by another process. A child that a test beside this one forks meanwhile would
+/// have the copy open for writing, and it could not be executed (execve(2), `ETXTBSY`).
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").args([from, to]).status();
+    assert!(copied.expect("cp").success());
 }
 
 impl Drop for Place {

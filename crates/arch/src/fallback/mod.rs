@@ -9,6 +9,21 @@ pub mod tls;
 /// Whether microprocesses can have stacks and TLS blocks of their own on this architecture.
 pub const HAS_MICROPROCESSES: bool = false;
 
+/// Makes a system call and returns the kernel's result: a value, or a negated error number.
+///
+/// # Safety
+/// The requirements of the system call.
+pub unsafe fn system_call(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the caller's promise; errno belongs to the calling thread.
+    unsafe {
+        match libc::syscall(number, a, b, c, d, e, f) {
+            -1 => -(*libc::__errno_location() as isize),
+            done => done as isize,
+        }
+    }
+}
+
 /// Calls injected from signal handlers: not available.
 pub mod inject {
     use libc::ucontext_t;

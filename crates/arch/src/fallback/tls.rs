@@ -114,6 +114,17 @@ pub fn while_linking(_: fn(), _: fn()) {}
 pub mod setxid {
     /// Does nothing.
     pub fn set_carrier_fs(_: fn() -> Option<usize>) {}
+
+    /// Does nothing.
+    pub fn set_renewed_mask(_: fn(u32, u64) -> Option<u64>) {}
+
+    /// Does nothing, because no kernel thread runs microprocesses.
+    ///
+    /// # Errors
+    /// Always returns `Unsupported`.
+    pub fn renew_mask(_: u32, _: u32) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
 }
 
 #[cfg(test)]

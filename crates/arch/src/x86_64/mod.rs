@@ -4,8 +4,11 @@ pub mod cpu;
 mod exec;
 pub use exec::while_executing;
 pub mod inject;
+mod interpose;
 pub mod interrupted;
 pub mod regions;
+mod system_call;
+pub use system_call::system_call;
 pub mod time;
 pub mod tls;
 

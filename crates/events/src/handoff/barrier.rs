@@ -22,6 +22,8 @@ mod real {
     use std::io;
     use std::sync::OnceLock;
 
+    use kumihimo_arch::kernel_attributes;
+
     use crate::report::unavailable::Unavailable;
 
     const CMD_PRIVATE_EXPEDITED: i64 = 1 << 3;
@@ -73,16 +75,6 @@ mod real {
     const WORDS: usize = 8192 / 64;
     type Cpus = [u64; WORDS];
 
-    fn set_affinity(cpus: &Cpus) -> io::Result<()> {
-        // SAFETY: `cpus` is live and as large as the size argument.
-        match unsafe {
-            libc::syscall(libc::SYS_sched_setaffinity, 0i64, size_of::<Cpus>(), cpus.as_ptr())
-        } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
     pub(super) fn affinity() -> io::Result<Cpus> {
         let mut cpus: Cpus = [0; WORDS];
         // SAFETY: `cpus` is live and as large as the size argument.
@@ -98,13 +90,13 @@ mod real {
         let own = affinity()?;
         // The kernel restricts this mask to the CPUs of the cpuset. The other threads run on no
         // other CPU.
-        set_affinity(&[u64::MAX; WORDS])?;
+        kernel_attributes::set_affinity(&[u64::MAX; WORDS])?;
         let all = affinity();
         let walked = all.and_then(|all| {
             for cpu in (0..all.len() * 64).filter(|cpu| all[cpu / 64] & 1 << (cpu % 64) != 0) {
                 let mut one: Cpus = [0; WORDS];
                 one[cpu / 64] = 1 << (cpu % 64);
-                match set_affinity(&one) {
+                match kernel_attributes::set_affinity(&one) {
                     // The CPU went offline or left the cpuset: its threads were switched out.
                     Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
                     other => other?,
@@ -114,7 +106,7 @@ mod real {
         });
         // Fails if none of the former CPUs is left. The kernel has widened the affinity then, as it
         // does for every thread in this situation.
-        let _ = set_affinity(&own);
+        let _ = kernel_attributes::set_affinity(&own);
         walked
     }
 

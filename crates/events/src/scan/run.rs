@@ -10,15 +10,6 @@ use crate::watchdog::state::{ASLEEP, AWAKE, Alarm, ENDED};
 
 /// Runs the watchdog's thread: scans until the kernel's half or the watchdog ends.
 pub(crate) fn run(kernel: &Weak<Kernel>, alarm: &Alarm) {
-    // SAFETY: all zeros is a valid set.
-    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // The application's signals are for its own kernel threads. sigfillset leaves out the C
-    // library's internal ones.
-    // SAFETY: a live set.
-    unsafe {
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
-    }
     let (mut suspects, mut starvation, mut idle, mut last) =
         (Vec::new(), Starvation::default(), 0, Instant::now());
     while let Some(kernel) = kernel.upgrade() {

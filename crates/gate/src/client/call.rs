@@ -129,6 +129,10 @@ impl Client {
             if !link.is_gone() {
                 return Ok(link);
             }
+            // A caller that connects again without knowing why would exceed the quota again.
+            if let Some(why) = link.unreported_cut() {
+                return Err(why);
+            }
             let new = connect(&self.name, &self.options, self.types)?;
             let old = std::mem::replace(&mut *lock(&self.link), new.clone());
             drop(old);

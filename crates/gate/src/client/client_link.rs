@@ -71,6 +71,8 @@ pub(crate) struct ClientLink {
     /// Why it is gone.
     gone: OnceLock<Error>,
     is_gone: AtomicBool,
+    /// A call has failed with that reason.
+    end_was_reported: AtomicBool,
     region_table: Mutex<RegionTable>,
     queue: CellQueue,
     /// Held while a thread takes replies in. A thread that was notified waits for it.
@@ -96,6 +98,7 @@ impl ClientLink {
             endpoint: Endpoint::default(),
             gone: OnceLock::new(),
             is_gone: AtomicBool::new(false),
+            end_was_reported: AtomicBool::new(false),
             region_table: Mutex::default(),
             queue: CellQueue::default(),
             taking: Mutex::new(()),
@@ -115,6 +118,13 @@ impl ClientLink {
         self.is_gone.load(Ordering::Acquire)
     }
 
+    /// The reason for which the link was cut, if no call has failed with it.
+    pub(crate) fn unreported_cut(&self) -> Option<Error> {
+        let was_cut = self.gone.get().is_some_and(|why| was_cut(why.kind()));
+        let is_first = was_cut && !self.end_was_reported.load(Ordering::Relaxed);
+        is_first.then(|| self.closed_error())
+    }
+
     pub(crate) fn inline(&self) -> usize {
         self.lane.geometry().inline() as usize
     }
@@ -122,7 +132,8 @@ impl ClientLink {
     fn closed_error(&self) -> Error {
         let why = self.gone.get().map_or_else(|| "it has ended".to_owned(), ToString::to_string);
         let kind = self.gone.get().map_or(ErrorKind::Gone, Error::kind);
-        let kind = if kind == ErrorKind::Malformed { kind } else { ErrorKind::Gone };
+        let kind = if was_cut(kind) { kind } else { ErrorKind::Gone };
+        self.end_was_reported.store(true, Ordering::Relaxed);
         Error::new(
             kind,
             format!(
@@ -404,7 +415,7 @@ impl ClientLink {
         let header = unsafe { self.slots[cell.index()].header() };
         self.lane.read_reply(cell, reply)?;
         if Status::of(header.status) == Some(Status::InRegion) {
-            let whole = self.endpoint.regions.get(u64::from(header.regions[0]), true)?;
+            let whole = self.region(header.regions[0])?;
             self.check_reply_size(whole.len())?;
             reply.clear();
             reply.extend_from_slice(&whole);
@@ -438,11 +449,20 @@ impl ClientLink {
         }
     }
 
+    /// A region that a reply names. A server that has not passed it loses the link.
+    pub(crate) fn region(&self, number: u32) -> Result<Region, Error> {
+        self.endpoint.region(u64::from(number), true).inspect_err(|why| {
+            if why.kind() == ErrorKind::Malformed {
+                self.endpoint.close(why);
+            }
+        })
+    }
+
     /// The regions that came with a reply.
     pub(crate) fn reply_regions(&self, header: &ReplyHeader) -> Result<Vec<Region>, Error> {
         let skipped = usize::from(Status::of(header.status) == Some(Status::InRegion));
         let numbers = header.regions[skipped..].iter().take_while(|number| **number != 0);
-        numbers.map(|number| self.endpoint.regions.get(u64::from(*number), true)).collect()
+        numbers.map(|number| self.region(*number)).collect()
     }
 
     /// Ends the wait in a cell: no reply will come.
@@ -457,6 +477,12 @@ impl ClientLink {
         // None of a link that is gone, though its cells stay lent.
         if self.is_gone() { 0 } else { self.lane.in_use() }
     }
+}
+
+/// Whether a link that ends with an error of this kind was cut: one side has violated the protocol
+/// or exceeded a quota.
+fn was_cut(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Malformed | ErrorKind::Exhausted)
 }
 
 /// A deadline on CLOCK_MONOTONIC, which all address spaces share; never 0.

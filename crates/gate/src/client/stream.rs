@@ -91,7 +91,7 @@ impl<R: Serialize + DeserializeOwned> Stream<R> {
         }
         self.cell = Some(guard.into_cell());
         if header.regions[0] != 0 {
-            let whole = self.link.endpoint.regions.get(u64::from(header.regions[0]), true)?;
+            let whole = self.link.region(header.regions[0])?;
             self.link.check_reply_size(whole.len())?;
             return Typed::<R>::decode(&whole).map(Some);
         }

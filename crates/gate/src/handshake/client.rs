@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use kumihimo_machine::descriptors::{Descriptors, Kept};
 use kumihimo_machine::gates::Server;
+use kumihimo_machine::peer_socket::PeerSocket;
 use kumihimo_machine::{Error as Unreachable, Machine};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -25,7 +26,7 @@ pub(crate) struct Established {
     /// The memory of the lane, unchecked: size and seals are the other side's word.
     pub(crate) lane: OwnedFd,
     pub(crate) peer: Peer,
-    pub(crate) socket: Kept,
+    pub(crate) socket: PeerSocket,
 }
 
 /// Finds the gate and performs the handshake. Blocks the kernel thread, for `within` at most.
@@ -52,7 +53,7 @@ pub(crate) fn connect(
         let Some(number) = machine.gate(name)? else { return Err(not_found()) };
         match machine.connect(number, deadline) {
             Ok(Server { socket, uid, pid }) => {
-                let socket = Kept::new(socket, descriptors);
+                let socket = PeerSocket::new(Kept::new(socket, descriptors), uid);
                 return shake_hands(socket, Peer { uid, pid }, hello, deadline);
             }
             Err(Unreachable::Gone(_)) => {}
@@ -63,7 +64,7 @@ pub(crate) fn connect(
 }
 
 fn shake_hands(
-    socket: Kept,
+    socket: PeerSocket,
     peer: Peer,
     hello: &Hello,
     deadline: Instant,

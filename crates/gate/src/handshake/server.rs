@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use kumihimo_machine::descriptors::Kept;
+use kumihimo_machine::peer_socket::PeerSocket;
 use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind};
@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_millis(50);
 
 /// A client that has connected and not yet sent its hello.
 pub(crate) struct PendingClient {
-    pub(crate) socket: Kept,
+    pub(crate) socket: PeerSocket,
     pub(crate) peer: Peer,
     connected: Instant,
 }
@@ -37,7 +37,7 @@ impl PendingClients {
     }
 
     /// Adds a client that has connected at `now`.
-    pub(crate) fn insert(&mut self, number: u64, socket: Kept, peer: Peer, now: Instant) {
+    pub(crate) fn insert(&mut self, number: u64, socket: PeerSocket, peer: Peer, now: Instant) {
         self.0.insert(number, PendingClient { socket, peer, connected: now });
     }
 
@@ -103,7 +103,7 @@ impl PendingClients {
 }
 
 /// Refuses a client. One that is gone does not learn of it.
-pub(crate) fn refuse(socket: &Kept, why: &Error) {
+pub(crate) fn refuse(socket: &PeerSocket, why: &Error) {
     let _ = send(socket, &refusal(why), None, false);
 }
 
@@ -111,6 +111,12 @@ pub(crate) fn refuse(socket: &Kept, why: &Error) {
 ///
 /// # Errors
 /// The client is gone, or has no room for the descriptor; it then sees the end of the connection.
-pub(crate) fn admit(socket: &Kept, welcome: &Welcome, lane: OwnedFd) -> Result<(), Errno> {
-    send(socket, &welcome.encode(), Some(lane.as_fd()), false)
+pub(crate) fn admit(
+    socket: &mut PeerSocket,
+    welcome: &Welcome,
+    lane: OwnedFd,
+) -> Result<(), Errno> {
+    // It may pass regions from now on.
+    socket.admit_descriptors();
+    send(&*socket, &welcome.encode(), Some(lane.as_fd()), false)
 }

@@ -10,7 +10,9 @@ use crate::error::Error;
 use crate::link::link_index::{IndexEntry, IndexedLink};
 use crate::link::link_poller::LinkHandler;
 use crate::link::socket::Link;
+use crate::quota::LinkAccount;
 use crate::region::received_regions::ReceivedRegions;
+use crate::region::sealed::Region;
 use crate::resource_entry::{self, Inspect, ResourceEntry};
 
 /// One side of a link.
@@ -41,6 +43,20 @@ impl Endpoint {
         *lock(&self.resource_entry) = Some(resource_entry);
     }
 
+    /// One side of a link that charges this account for what the other side passes.
+    pub(crate) fn charging(account: LinkAccount) -> Endpoint {
+        Endpoint { regions: ReceivedRegions::of(account), ..Endpoint::default() }
+    }
+
+    /// A region that a request or reply names: see [`ReceivedRegions::get`].
+    pub(crate) fn region(&self, id: u64, take: bool) -> Result<Region, Error> {
+        self.regions.get(id, take, || {
+            if let Some(link) = self.link.get() {
+                link.look();
+            }
+        })
+    }
+
     /// Ends the link.
     pub(crate) fn close(&self, why: &Error) {
         if let Some(link) = self.link.get() {
@@ -62,6 +78,8 @@ pub(crate) trait HasEndpoint: Send + Sync {
     fn endpoint(&self) -> &Endpoint;
     /// Ends this side of the link: see [`LinkHandler::closed`].
     fn end_with(&self, why: Error);
+    /// The other side violates the protocol or exceeds a quota.
+    fn violated(&self, _why: &Error) {}
 }
 
 impl<T: HasEndpoint> LinkHandler for T {
@@ -71,12 +89,20 @@ impl<T: HasEndpoint> LinkHandler for T {
         }
     }
 
-    fn region_passed(&self, id: u64, fd: OwnedFd, length: u64) {
-        self.endpoint().regions.insert(id, fd, length);
+    fn region_passed(&self, id: u64, fd: OwnedFd, length: u64) -> Result<(), Error> {
+        self.endpoint().regions.insert(id, fd, length)
     }
 
     fn region_forgotten(&self, id: u64) {
         self.endpoint().regions.forget(id);
+    }
+
+    fn received_all(&self) {
+        self.endpoint().regions.received_all();
+    }
+
+    fn violated(&self, why: &Error) {
+        HasEndpoint::violated(self, why);
     }
 
     fn closed(&self, why: Error) {

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use kumihimo_arch::signal_mask;
 use kumihimo_machine::Machine;
 use kumihimo_machine::descriptors::Kept;
 use kumihimo_machine::gates::{Gates, check_name};
 use kumihimo_machine::space::Number;
 use kumihimo_runtime::remote_wake;
-use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
@@ -199,16 +199,11 @@ impl LinkPoller {
         let running = Arc::new(PollThread { epoll, wakeup });
         let (poller, its) = (self.clone(), running.clone());
         // The new thread has its creator's mask from its first instruction on.
-        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
-        let begun = std::thread::Builder::new().name("kumi-gates".into()).stack_size(STACK).spawn(
-            move || {
-                remote_wake::begin_on_all_cores();
-                poll_loop::PollLoop::new(poller, its).run();
-            },
-        );
-        if let Ok(before) = before {
-            let _ = before.thread_set_mask();
-        }
+        let builder = std::thread::Builder::new().name("kumi-gates".into()).stack_size(STACK);
+        let begun = signal_mask::spawn_blocked(builder, move || {
+            remote_wake::begin_on_all_cores();
+            poll_loop::PollLoop::new(poller, its).run();
+        });
         begun.map_err(|e| {
             Error::new(ErrorKind::Exhausted, format!("the kernel thread kumi-gates: {e}"))
         })?;

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kumihimo_machine::descriptors::{Descriptors, Kept};
+use kumihimo_machine::descriptors::Descriptors;
+use kumihimo_machine::peer_socket::PeerSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
@@ -55,18 +56,29 @@ pub(crate) fn parse(record: &Record) -> Option<LinkRecord> {
     }
 }
 
+/// Has the link poller, which is above this module, look at the link of this number.
+pub(crate) struct Look(pub(crate) Box<dyn Fn(u64) + Send + Sync>);
+
+impl std::fmt::Debug for Look {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Look").finish_non_exhaustive()
+    }
+}
+
 /// The socket of a link, and the process at its other end.
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// This process's number for it.
     pub(crate) id: u64,
     pub(crate) peer: Peer,
-    pub(crate) socket: ManuallyDrop<Kept>,
+    pub(crate) socket: ManuallyDrop<PeerSocket>,
     /// This side has ended it.
     pub(crate) closed: AtomicBool,
     pub(crate) descriptors: Arc<Descriptors>,
     /// Inode of the socket, which identifies it.
     pub(crate) inode: u64,
+    /// Has the link poller look at the link.
+    pub(crate) look: Look,
 }
 
 pub(crate) fn inode(socket: &impl AsFd) -> u64 {
@@ -164,6 +176,11 @@ impl Link {
     /// both sides. Does not wait.
     pub(crate) fn close(&self, why: &Error) {
         self.connection.close(why);
+    }
+
+    /// Has the link poller receive what the other side has sent up to now.
+    pub(crate) fn look(&self) {
+        (self.connection.look.0)(self.id());
     }
 
     fn send_record(&self, record: &[u8], with: Option<BorrowedFd<'_>>) -> Result<(), Error> {

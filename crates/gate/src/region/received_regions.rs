@@ -3,58 +3,80 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
 
 use kumihimo_runtime::lock;
 use kumihimo_runtime::park::{self, Wait, Waiter};
 
 use crate::error::{Error, ErrorKind};
+use crate::quota::LinkAccount;
 use crate::region::sealed::Region;
 
-/// Most regions of one link: each takes a mapping.
-const MOST: usize = 1024;
-/// Time to wait for a region. It is sent before the request that names it, so only the link
-/// poller's turn is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Most records that may have been sent before a region and not be received yet when a request
+/// names it. A socket's buffer of the default size holds some 300.
+const MOST_BEHIND: u64 = 1024;
 
-#[derive(Default)]
 pub(crate) struct ReceivedRegions {
     state: Mutex<ReceivedState>,
+    account: Arc<LinkAccount>,
+}
+
+impl Default for ReceivedRegions {
+    fn default() -> ReceivedRegions {
+        ReceivedRegions::of(LinkAccount::default())
+    }
 }
 
 #[derive(Default)]
 struct ReceivedState {
-    of: HashMap<u64, Result<Region, Error>>,
+    of: HashMap<u64, Region>,
     waiting: Vec<Waiter>,
+    /// Regions that have come.
+    passed: u64,
+    /// How often all that had come was received.
+    turns: u64,
     ended: Option<Error>,
 }
 
 impl ReceivedRegions {
+    /// Of a link that charges this account.
+    pub(crate) fn of(account: LinkAccount) -> ReceivedRegions {
+        ReceivedRegions { state: Mutex::default(), account: Arc::new(account) }
+    }
+
     /// Adds a region that has come. Called by the link poller.
-    pub(crate) fn insert(&self, id: u64, fd: OwnedFd, length: u64) {
-        let region = usize::try_from(length)
-            .map_err(|_| Error::new(ErrorKind::TooLarge, format!("a region of {length} bytes")))
-            .and_then(|length| Region::receive(fd, length));
+    ///
+    /// # Errors
+    /// `Exhausted`: the quota that it exceeds; no address space. `Malformed`: it is no sealed
+    /// memory of this size.
+    pub(crate) fn insert(&self, id: u64, fd: OwnedFd, length: u64) -> Result<(), Error> {
+        let length = usize::try_from(length)
+            .map_err(|_| Error::new(ErrorKind::TooLarge, format!("a region of {length} bytes")))?;
+        let charge = self.account.charge(length)?;
+        let region = Region::receive_charged(fd, length, Some(charge))?;
         let mut state = lock(&self.state);
-        let region = if state.of.len() >= MOST {
-            Err(Error::new(
-                ErrorKind::Exhausted,
-                format!("more than {MOST} regions of one link at once: forget some"),
-            ))
-        } else {
-            region
-        };
         let before = state.of.insert(id, region);
+        state.passed += 1;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.iter().for_each(Waiter::wake);
         drop(before);
+        Ok(())
     }
 
     pub(crate) fn forget(&self, id: u64) {
         let gone = lock(&self.state).of.remove(&id);
         drop(gone);
+    }
+
+    /// Records that all that had come was received.
+    pub(crate) fn received_all(&self) {
+        let waiting = {
+            let mut state = lock(&self.state);
+            state.turns += 1;
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.iter().for_each(Waiter::wake);
     }
 
     /// Ends all waits: the link has ended.
@@ -67,34 +89,38 @@ impl ReceivedRegions {
         waiting.iter().for_each(Waiter::wake);
     }
 
-    /// A region that a request or reply names; it may come a moment later than that. `take`: it is
-    /// not named again. Blocks the microprocess, for 10 s at most; a cancellation point.
+    /// A region that a request or reply names. It was sent before that, so only the link poller's
+    /// turn is waited for, which `look` asks for. `take`: it is not named again. Blocks the
+    /// microprocess; a cancellation point.
     ///
     /// # Errors
-    /// `Malformed`: it is no sealed memory of the stated size, or does not come. `Gone`.
-    pub(crate) fn get(&self, id: u64, take: bool) -> Result<Region, Error> {
-        let deadline = Instant::now() + PATIENCE;
+    /// `Malformed`: the other side has not passed it. `Gone`.
+    pub(crate) fn get(&self, id: u64, take: bool, look: impl Fn()) -> Result<Region, Error> {
+        let mut since = None;
         loop {
             {
                 let mut state = lock(&self.state);
                 let found = if take { state.of.remove(&id) } else { state.of.get(&id).cloned() };
                 if let Some(found) = found {
-                    return found;
+                    return Ok(found);
                 }
                 if let Some(why) = &state.ended {
                     return Err(why.clone());
+                }
+                let (turns, passed) = *since.get_or_insert((state.turns, state.passed));
+                // The first turn may have begun before the region was sent.
+                if state.turns >= turns + 2 || state.passed >= passed + MOST_BEHIND {
+                    let text =
+                        format!("region {id} is named by the other side, which has not passed it");
+                    return Err(Error::new(ErrorKind::Malformed, text));
                 }
                 let me = park::current();
                 if !state.waiting.contains(&me) {
                     state.waiting.push(me);
                 }
             }
-            if Instant::now() >= deadline {
-                let text =
-                    format!("region {id} is named by the other side, which has not passed it");
-                return Err(Error::new(ErrorKind::Malformed, text));
-            }
-            park::park(Wait::Gate(0), Some(deadline));
+            look();
+            park::park(Wait::Gate(0), None);
             kumihimo_runtime::cancel::point();
         }
     }

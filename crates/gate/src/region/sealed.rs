@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind};
 use crate::memory::{self, Access, MOST_BYTES, Memory, Pages};
+use crate::quota::Charge;
 
 /// Seals that make the contents final.
 const FINAL_SEALS: SealFlags = memory::SIZE_SEALS.union(SealFlags::WRITE);
@@ -38,6 +39,8 @@ pub struct Region(Arc<Sealed>);
 struct Sealed {
     memory: Memory,
     fd: OwnedFd,
+    /// What it takes of the quotas of the client that has passed it.
+    _charge: Option<Charge>,
 }
 
 impl Region {
@@ -118,9 +121,18 @@ impl Region {
     /// # Ok::<(), kumihimo::gate::Error>(())
     /// ```
     pub fn receive(fd: OwnedFd, len: usize) -> Result<Region, Error> {
+        Region::receive_charged(fd, len, None)
+    }
+
+    /// As [`receive`](Region::receive), with the charge that ends with the region.
+    pub(crate) fn receive_charged(
+        fd: OwnedFd,
+        len: usize,
+        charge: Option<Charge>,
+    ) -> Result<Region, Error> {
         memory::check(fd.as_fd(), len, FINAL_SEALS)?;
         let memory = Memory::of(fd.as_fd(), len, Access::Read, Pages::AsTouched)?;
-        Ok(Region(Arc::new(Sealed { memory, fd })))
+        Ok(Region(Arc::new(Sealed { memory, fd, _charge: charge })))
     }
 
     /// Of a file of ours that is complete.
@@ -128,7 +140,7 @@ impl Region {
         let fd =
             if memory::seal(fd.as_fd(), FINAL_SEALS)? { fd } else { sealed_copy(fd.as_fd(), len)? };
         let memory = Memory::of(fd.as_fd(), len, Access::Read, Pages::AsTouched)?;
-        Ok(Region(Arc::new(Sealed { memory, fd })))
+        Ok(Region(Arc::new(Sealed { memory, fd, _charge: None })))
     }
 }
 

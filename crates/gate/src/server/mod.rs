@@ -9,6 +9,7 @@
 //!
 //! Uses `link`, `handshake`, `wire`, `region` and `lane`; nothing of `client`.
 
+pub(crate) mod handler_share;
 pub(crate) mod request;
 pub(crate) mod request_queue;
 pub(crate) mod server_link;

@@ -93,7 +93,8 @@ impl Context<'_> {
         self.request.link.peer.pid
     }
 
-    /// The caller's priority, 0 to 63.
+    /// The priority of the request, 0 to 63: the caller's, and that of another user at most
+    /// [`Quotas::others_priority`](crate::Quotas::others_priority).
     ///
     /// # Examples
     ///
@@ -176,8 +177,8 @@ impl Context<'_> {
     /// have come.
     ///
     /// # Errors
-    /// `Malformed`: a region is unsealed, or has another size than its caller states. `Gone`: the
-    /// caller has ended.
+    /// `Malformed`: the caller has not passed a region, and its link is cut. `Gone`: the caller has
+    /// ended.
     ///
     /// # Examples
     ///
@@ -201,9 +202,7 @@ impl Context<'_> {
         let skipped = usize::from(self.request.header.flags & IN_REGION != 0);
         let numbers =
             self.request.header.regions[skipped..].iter().take_while(|number| **number != 0);
-        numbers
-            .map(|number| self.request.link.endpoint.regions.get(u64::from(*number), false))
-            .collect()
+        numbers.map(|number| self.request.link.region(*number)).collect()
     }
 }
 
@@ -241,7 +240,7 @@ pub(crate) fn read_request(
     if header.flags & IN_REGION == 0 {
         return Ok(None);
     }
-    let whole = link.endpoint.regions.get(u64::from(header.regions[0]), false)?;
+    let whole = link.region(header.regions[0])?;
     link.service.check_size("a request", whole.len())?;
     Ok(Some(whole))
 }

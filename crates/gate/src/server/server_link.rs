@@ -10,14 +10,16 @@ use kumihimo_runtime::park::{self, Wait, Waiter};
 use kumihimo_runtime::{cancel, lock};
 
 use crate::error::{Error, ErrorKind};
-use crate::lane::{CellNo, Incoming, REGIONS, ReplyHeader, ServerEnd};
+use crate::lane::{CellNo, Incoming, LEVELS, REGIONS, ReplyHeader, ServerEnd};
 use crate::link::endpoint::{Endpoint, HasEndpoint};
 use crate::link::fork;
 use crate::link::link_index::IndexedLink;
 use crate::link::notifier::Notifier;
 use crate::link::socket::Link;
+use crate::quota::{self, LinkAccount};
 use crate::region::sealed::Region;
 use crate::resource_entry::Inspect;
+use crate::server::handler_share::{HandlerShare, HasShare};
 use crate::server::request_queue;
 use crate::server::service::{self, ServedClient};
 use crate::wire::message::{RequestKind, Status};
@@ -55,6 +57,9 @@ pub(crate) struct ServerLink {
     streams: Mutex<HashMap<CellNo, StreamTurn>>,
     /// Names of the regions that this side passes.
     next_region: AtomicU32,
+    /// Highest priority of its requests.
+    highest: u8,
+    share: HandlerShare,
 }
 
 impl ServerLink {
@@ -63,17 +68,23 @@ impl ServerLink {
         lane: ServerEnd,
         notifier: Notifier,
         peer: Peer,
+        account: LinkAccount,
     ) -> Arc<ServerLink> {
+        let own = quota::is_own(peer.uid);
+        let highest = if own { LEVELS - 1 } else { service.quotas.others_priority };
+        let share = service.handler_share(peer.uid);
         Arc::new_cyclic(|me| ServerLink {
             me: me.clone(),
             service,
             lane,
             notifier,
             peer,
-            endpoint: Endpoint::default(),
+            endpoint: Endpoint::charging(account),
             gone: AtomicBool::new(false),
             streams: Mutex::default(),
             next_region: AtomicU32::new(1),
+            highest,
+            share,
         })
     }
 
@@ -97,6 +108,23 @@ impl ServerLink {
     /// The payload of a request, which may lie in a region: `regions[0]` then.
     pub(crate) fn read_payload(&self, request: &Request, to: &mut Vec<u8>) -> Result<(), Error> {
         self.lane.read_request(request.cell, to)
+    }
+
+    /// A region that a request names. A client that has not passed it is cut.
+    pub(crate) fn region(&self, number: u32) -> Result<Region, Error> {
+        self.endpoint.region(u64::from(number), false).inspect_err(|why| {
+            if why.kind() == ErrorKind::Malformed {
+                self.cut(why);
+            }
+        })
+    }
+
+    /// Ends the link of a client that violates the protocol.
+    fn cut(&self, why: &Error) {
+        if !self.is_gone() {
+            self.service.record_cut(self.peer, why);
+            self.close(why);
+        }
     }
 
     /// Answers a request. The payload fits into the cell: larger ones go by a region.
@@ -158,7 +186,7 @@ impl ServerLink {
                 self.service.name
             ),
         );
-        self.close(&why);
+        self.cut(&why);
         Err(why)
     }
 
@@ -228,6 +256,12 @@ impl ServedClient for ServerLink {
     }
 }
 
+impl HasShare for ServerLink {
+    fn share(&self) -> &HandlerShare {
+        &self.share
+    }
+}
+
 impl IndexedLink for ServerLink {
     fn poll(&self) {
         let Some(me) = self.me.upgrade() else { return };
@@ -255,7 +289,9 @@ impl IndexedLink for ServerLink {
                     if self.service.single && chain.contains(&self.service.word) {
                         refused.push(request.cell);
                     } else {
-                        let (cell, serial, header) = (request.cell, request.serial, request.header);
+                        let (cell, serial, mut header) =
+                            (request.cell, request.serial, request.header);
+                        header.priority = header.priority.min(self.highest);
                         put(Request { link: me.clone(), cell, serial, header });
                     }
                 }
@@ -285,7 +321,7 @@ impl IndexedLink for ServerLink {
             }
         }
         if let Some(why) = failure {
-            self.close(&why);
+            self.cut(&why);
         }
     }
 
@@ -301,6 +337,10 @@ impl IndexedLink for ServerLink {
 impl HasEndpoint for ServerLink {
     fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    fn violated(&self, why: &Error) {
+        self.service.record_cut(self.peer, why);
     }
 
     fn end_with(&self, why: Error) {

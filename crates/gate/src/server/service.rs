@@ -9,7 +9,8 @@
 //! A worker runs at the priority of its request (P0, section 4). If none is idle, the worker of the
 //! lowest priority inherits the highest priority in the queue.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use kumihimo_arbiter::row::Caller;
@@ -22,8 +23,11 @@ use crate::error::{Error, ErrorKind};
 use crate::lane::CellNo;
 use crate::link::link_poller::Published;
 use crate::link::{fork, link_index};
+use crate::metrics;
 use crate::options::Options;
+use crate::quota::Quotas;
 use crate::resource_entry::Inspect;
+use crate::server::handler_share::{HandlerShare, HasShare, HeldRequests, Share};
 use crate::server::request_queue::{Request, RequestQueue};
 use crate::wire::message::RequestKind;
 use crate::wire::peer::Peer;
@@ -74,6 +78,8 @@ impl<L> CurrentRequest<L> {
 /// The queue and the workers of a service.
 struct ServiceState<L> {
     incoming: RequestQueue<L>,
+    /// Requests whose link or user has its share of the handlers.
+    held: HeldRequests<L>,
     workers: Vec<Option<Worker<L>>>,
     /// Idle workers; the last one has been idle for the shortest time.
     idle: Vec<usize>,
@@ -86,11 +92,25 @@ impl<L> Default for ServiceState<L> {
     fn default() -> ServiceState<L> {
         ServiceState {
             incoming: RequestQueue::default(),
+            held: HeldRequests::default(),
             workers: Vec::new(),
             idle: Vec::new(),
             closed_waiter: None,
             closed: false,
         }
+    }
+}
+
+impl<L: HasShare> ServiceState<L> {
+    /// Ends the share of a request that is no longer handled.
+    fn finish(&mut self, link: &Arc<L>) {
+        link.share().finish();
+        self.release(link);
+    }
+
+    /// Returns held requests to the queue for which there is room now.
+    fn release(&mut self, link: &Arc<L>) {
+        self.held.release(link, &mut self.incoming);
     }
 }
 
@@ -108,7 +128,7 @@ pub(crate) enum Work<L> {
 const IDLE_KEPT: usize = 64;
 
 /// The link to a client, as its service uses it.
-pub(crate) trait ServedClient: Send + Sync + 'static {
+pub(crate) trait ServedClient: HasShare + Send + Sync + 'static {
     /// The process at its other end.
     fn peer(&self) -> Peer;
     /// Ends the link.
@@ -134,6 +154,10 @@ pub(crate) struct Service<L> {
     /// Requests handled so far.
     pub(crate) handled: AtomicU64,
     links: Mutex<LinkList<L>>,
+    pub(crate) quotas: Quotas,
+    /// Links that were cut, and why the last one was.
+    cuts: AtomicU64,
+    last_cut: Mutex<Option<String>>,
     /// Makes the gate findable while it exists.
     pub(crate) published: Mutex<Option<Published>>,
 }
@@ -141,12 +165,14 @@ pub(crate) struct Service<L> {
 /// The links of the gate's clients.
 struct LinkList<L> {
     of: Vec<Weak<L>>,
+    /// Shares of the users with links.
+    users: HashMap<u32, Weak<Share>>,
     closed: bool,
 }
 
 impl<L> Default for LinkList<L> {
     fn default() -> LinkList<L> {
-        LinkList { of: Vec::new(), closed: false }
+        LinkList { of: Vec::new(), users: HashMap::new(), closed: false }
     }
 }
 
@@ -154,8 +180,6 @@ impl<L> Default for LinkList<L> {
 const MAX_LINKS: usize = 4096;
 /// Limit for one gate and one user other than the server's own, so that other users find room too.
 const MAX_LINKS_OF_OTHERS: usize = 256;
-/// Links of all gates of this process.
-static LINK_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 impl<L: ServedClient> Service<L> {
     pub(crate) fn new(name: &str, word: u32, single: bool, options: &Options) -> Service<L> {
@@ -171,6 +195,9 @@ impl<L: ServedClient> Service<L> {
             handlers_are_brief: AtomicBool::new(false),
             handled: AtomicU64::new(0),
             links: Mutex::default(),
+            quotas: options.quotas,
+            cuts: AtomicU64::new(0),
+            last_cut: Mutex::new(None),
             published: Mutex::new(None),
         }
     }
@@ -209,6 +236,9 @@ impl<L: ServedClient> Service<L> {
         let mut state = lock(&self.state);
         state.idle.retain(|at| *at != me);
         let worker = state.workers[me].take();
+        if let Some(Worker { state: WorkerState::Handling(handled), .. }) = &worker {
+            state.finish(&handled.link);
+        }
         // What it was on its way to, or would have taken next, is another's now.
         self.wake_worker(&mut state);
         drop(state);
@@ -287,7 +317,14 @@ impl<L: ServedClient> Service<L> {
                 kumihimo_runtime::cancel::point();
                 state = lock(&self.state);
             }
-            if let Some(request) = state.incoming.pop() {
+            let ServiceState { incoming, held, .. } = &mut *state;
+            let next = loop {
+                let Some(request) = incoming.pop() else { break None };
+                if let Some(request) = held.begin(request, incoming) {
+                    break Some(request);
+                }
+            };
+            if let Some(request) = next {
                 let (link, cell, serial) = (request.link.clone(), request.cell, request.serial);
                 let level = request.header.priority;
                 let stream = request.header.kind == RequestKind::Stream as u8;
@@ -328,6 +365,7 @@ impl<L: ServedClient> Service<L> {
         let before =
             state.workers[me].as_mut().map(|worker| std::mem::replace(&mut worker.state, doing));
         if let Some(WorkerState::Handling(handled)) = before {
+            state.finish(&handled.link);
             // Perhaps the last of a link that is gone, which is not to end under the lock.
             drop(state);
             drop(handled);
@@ -355,7 +393,13 @@ impl<L: ServedClient> Service<L> {
         let is_it = |request: &Request<L>| {
             Arc::ptr_eq(&request.link, link) && request.cell == cell && request.serial == serial
         };
-        state.incoming.remove(is_it).pop()
+        let mut gone = state.incoming.remove(is_it);
+        gone.extend(state.held.remove(is_it));
+        if !gone.is_empty() {
+            state.release(link);
+            self.wake_worker(&mut state);
+        }
+        gone.pop()
     }
 
     /// Whether the request that is handled in this cell was abandoned by its caller.
@@ -397,21 +441,39 @@ impl<L: ServedClient> Service<L> {
                 peer.uid
             ));
         }
-        // Each takes a descriptor, and the application needs some too.
-        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        if descriptors.is_some_and(|most| LINK_COUNT.load(Ordering::Relaxed) as u64 >= most / 2) {
-            return full(
-                "clients of this process have half of its descriptors: raise the limit (ulimit -n)",
-            );
-        }
         Ok(())
+    }
+
+    /// The shares of the handlers that a new link of user `uid` has.
+    pub(crate) fn handler_share(&self, uid: u32) -> HandlerShare {
+        // One worker handles requests one after the other.
+        let (link, of_user) = if self.single {
+            (usize::MAX, usize::MAX)
+        } else {
+            self.quotas.handlers(uid, self.limit)
+        };
+        let mut links = lock(&self.links);
+        let known = links.users.get(&uid).and_then(Weak::upgrade);
+        let user = known.unwrap_or_else(|| {
+            links.users.retain(|_, share| share.strong_count() > 0);
+            let user = Arc::new(Share::new(of_user));
+            links.users.insert(uid, Arc::downgrade(&user));
+            user
+        });
+        HandlerShare { link: Share::new(link), user, uid }
+    }
+
+    /// Records why the link of a client is cut.
+    pub(crate) fn record_cut(&self, peer: Peer, why: &Error) {
+        metrics::count_cut(why.kind());
+        self.cuts.fetch_add(1, Ordering::Relaxed);
+        *lock(&self.last_cut) = Some(format!("{peer}: {why}"));
     }
 
     /// Adds a client's link. False: the gate is closed.
     pub(crate) fn add_link(&self, link: &Arc<L>) -> bool {
         let mut links = lock(&self.links);
         links.of.push(Arc::downgrade(link));
-        LINK_COUNT.fetch_add(1, Ordering::Relaxed);
         !links.closed
     }
 
@@ -426,7 +488,12 @@ impl<L: ServedClient> Service<L> {
                     worker.thread.cancel();
                 }
             }
-            state.incoming.remove(|request| Arc::ptr_eq(&request.link, link))
+            let is_its = |request: &Request<L>| Arc::ptr_eq(&request.link, link);
+            let mut gone = state.incoming.remove(is_its);
+            gone.extend(state.held.remove(is_its));
+            state.release(link);
+            self.wake_worker(&mut state);
+            gone
         };
         drop(gone);
         let mut links = lock(&self.links);
@@ -434,7 +501,6 @@ impl<L: ServedClient> Service<L> {
             links.of.iter().position(|one| std::ptr::eq(one.as_ptr(), Arc::as_ptr(link)))
         {
             links.of.swap_remove(at);
-            LINK_COUNT.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -471,7 +537,9 @@ impl<L: ServedClient> Service<L> {
             state.closed = true;
             let workers = state.workers.iter().flatten().map(|worker| worker.waiter.clone());
             let waiting: Vec<Waiter> = workers.chain(state.closed_waiter.clone()).collect();
-            (waiting, state.incoming.remove(|_| true))
+            let mut gone = state.incoming.remove(|_| true);
+            gone.extend(state.held.remove(|_| true));
+            (waiting, gone)
         };
         waiting.iter().for_each(Waiter::wake);
         drop(gone);
@@ -525,11 +593,19 @@ impl<L: ServedClient> Inspect for Service<L> {
         // A lock that another thread holds is not waited for.
         let links =
             self.links.try_lock().map_or("some".to_owned(), |links| links.of.len().to_string());
-        let wait = self
-            .state
-            .try_lock()
-            .map_or("some".to_owned(), |state| state.incoming.len().to_string());
-        format!("{links} links, {} handled, {wait} wait", self.handled.load(Ordering::Relaxed))
+        let wait = self.state.try_lock().map_or("some".to_owned(), |state| {
+            (state.incoming.len() + state.held.len()).to_string()
+        });
+        let mut text =
+            format!("{links} links, {} handled, {wait} wait", self.handled.load(Ordering::Relaxed));
+        let cuts = self.cuts.load(Ordering::Relaxed);
+        if cuts > 0
+            && let Ok(last) = self.last_cut.try_lock()
+            && let Some(last) = &*last
+        {
+            text += &format!(", {cuts} cut, the last of {last}");
+        }
+        text
     }
 
     fn cancel(&self) {

@@ -12,7 +12,9 @@ use crate::link::fork;
 use crate::link::link_poller::{Admission, Admitted, LinkPoller};
 use crate::link::notifier::Notifier;
 use crate::link::{link_index, wake_address};
-use crate::options::Options;
+use crate::metrics;
+use crate::options::{Options, Placement};
+use crate::quota::{self, LinkAccount};
 use crate::resource_entry::{self, ResourceEntry};
 use crate::server::server_link::{ServerLink, Service};
 use crate::wire::peer::Peer;
@@ -185,6 +187,7 @@ fn opened(
     let published = LinkPoller::of_process().publish(&number, name, &options.allowed, admission)?;
     *kumihimo_runtime::lock(&service.published) = Some(published);
     let resource_entry = Some(resource_entry::gate(name, service.clone()));
+    metrics::install();
     Ok(Serving { service, resource_entry })
 }
 
@@ -216,10 +219,18 @@ impl Admission for GateAdmission {
             );
             return Err(Error::new(ErrorKind::Version, text));
         }
+        let account = LinkAccount::open(self.service.quotas, peer.uid, self.geometry.bytes())
+            .map_err(|e| e.of_gate(&self.service.name))?;
         let (host, lane) = ServerEnd::create("kumihimo-lane", self.geometry)?;
         let bit = link_index::next_bit();
-        let notifier = Notifier::new(wake_address::peer(hello.wake_address), bit, hello.placement);
-        let server_link = ServerLink::new(self.service.clone(), host, notifier, peer);
+        // Another user does not decide that this process spins.
+        let spins = hello.placement == Placement::Spin;
+        let placement = match hello.placement {
+            _ if spins && !quota::is_own(peer.uid) => Placement::Adaptive,
+            placement => placement,
+        };
+        let notifier = Notifier::new(wake_address::peer(hello.wake_address), bit, placement);
+        let server_link = ServerLink::new(self.service.clone(), host, notifier, peer, account);
         let size = LaneSize { cells: self.geometry.cells(), inline: self.geometry.inline() };
         Ok(Admitted {
             size,

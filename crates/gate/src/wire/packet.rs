@@ -4,17 +4,19 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use kumihimo_machine::disposal;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
+
+use crate::wire::peer::Peer;
 
 /// The longest record: what is longer is none of ours.
 pub(crate) const LONGEST: usize = 1024;
-/// Room for more descriptors than a valid record has, so that an excess is detected; the kernel
-/// closes those beyond.
-const DESCRIPTORS: usize = 4;
+/// Room for more descriptors than a valid record has, so that an excess is detected.
+const DESCRIPTORS: usize = 2;
 
 /// A received packet.
 #[derive(Debug)]
@@ -26,9 +28,10 @@ pub(crate) enum Packet {
     /// The other side has closed, or ended.
     End,
     Record(Record),
-    /// It is cut off or has more descriptors than any record of ours. Those that came are closed.
+    /// It is cut off, has more descriptors than any record of ours, or one that is no memory. It
+    /// is still in the queue, and the socket is to be dropped.
     Wrong(&'static str),
-    /// A descriptor came that this process has no room for.
+    /// A descriptor came that this process has no room for. It is still in the queue, too.
     NoRoom,
 }
 
@@ -70,9 +73,12 @@ pub(crate) fn send(
 }
 
 /// Receives the next record. `wait`: as long as the socket's time limit allows, or until a signal.
+///
+/// The record is looked at first, and removed from the queue only if no descriptor of the peer's
+/// has to be closed by that whose close could block: see [`kumihimo_machine::peer_socket`].
 pub(crate) fn receive(socket: impl AsFd, wait: bool) -> Result<Packet, Errno> {
-    let flags =
-        RecvFlags::CMSG_CLOEXEC | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+    let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC;
+    let flags = flags | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
     let mut record = Record { bytes: [0; LONGEST], length: 0, descriptor: None };
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut room);
@@ -94,13 +100,32 @@ pub(crate) fn receive(socket: impl AsFd, wait: bool) -> Result<Packet, Errno> {
         }
     }
     let truncated = received.flags.contains(ReturnFlags::CTRUNC);
-    Ok(match (received.bytes, descriptors.len()) {
+    let wrong = match (received.bytes, &descriptors[..]) {
         _ if received.flags.contains(ReturnFlags::TRUNC) => {
             Packet::Wrong("a record that is too long")
         }
-        (_, 0) if truncated => Packet::NoRoom,
-        (_, n) if truncated || n > 1 => Packet::Wrong("a record with several descriptors"),
+        (_, []) if truncated => Packet::NoRoom,
+        (_, all) if truncated || all.len() > 1 => {
+            Packet::Wrong("a record with several descriptors")
+        }
         (0, _) => Packet::End,
-        (length, _) => Packet::Record(Record { length, descriptor: descriptors.pop(), ..record }),
-    })
+        (_, [one]) if !closes_at_once(one) => {
+            Packet::Wrong("a descriptor that is not shared memory")
+        }
+        (length, _) => {
+            // A record is removed whole.
+            let removed = recv(&socket, &mut [0_u8; 0][..], RecvFlags::DONTWAIT);
+            debug_assert!(removed.is_ok(), "{removed:?}");
+            return Ok(Packet::Record(Record { length, descriptor: descriptors.pop(), ..record }));
+        }
+    };
+    if !descriptors.is_empty() {
+        disposal::dispose(Peer::of(&socket).map_or(u32::MAX, |peer| peer.uid), descriptors);
+    }
+    Ok(wrong)
+}
+
+/// Whether close(2) of this descriptor cannot block: only files in memory have seals.
+fn closes_at_once(fd: &OwnedFd) -> bool {
+    rustix::fs::fcntl_get_seals(fd).is_ok()
 }

@@ -66,8 +66,11 @@ pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
     if long_call(|| reflink(from.as_fd(), to.as_fd()))? {
         return Ok(from.metadata()?.len());
     }
-    let copied = copy_ranges(from.as_fd(), to.as_fd())?;
-    Ok(copied + copy_plainly(&from, &to)?)
+    match copy_ranges(from.as_fd(), to.as_fd(), u64::MAX) {
+        KernelCopy::Ended(copied) => Ok(copied),
+        KernelCopy::Unsupported(copied) => Ok(copied + copy_plainly(&from, &to)?),
+        KernelCopy::Failed(_, e) => Err(e),
+    }
 }
 
 /// Shares the blocks of `from`. False if the file systems do not support it.
@@ -83,35 +86,62 @@ fn reflink(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
-/// Copies between the positions of two open files for as long as copy_file_range(2) succeeds. The
-/// caller copies the rest.
-pub(crate) fn copy_ranges(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<u64> {
+/// Result of copying inside the kernel.
+pub(crate) enum KernelCopy {
+    /// The source has ended, or the limit is reached: the number of bytes.
+    Ended(u64),
+    /// The kernel does not continue with these files after this number of bytes. The caller copies
+    /// the rest.
+    Unsupported(u64),
+    /// An error after this number of bytes.
+    Failed(u64, io::Error),
+}
+
+/// Copies at most `limit` bytes between the positions of two open files, with copy_file_range(2).
+pub(crate) fn copy_ranges(from: BorrowedFd<'_>, to: BorrowedFd<'_>, limit: u64) -> KernelCopy {
+    let null = std::ptr::null_mut();
+    let (source, target) = (from.as_raw_fd(), to.as_raw_fd());
+    copy_parts(limit, |len| {
+        // SAFETY: no offsets are given.
+        unsafe { libc::copy_file_range(source, null, target, null, len, 0) }
+    })
+}
+
+/// As [`copy_ranges`], with sendfile(2): also between file systems, and within one file.
+pub(crate) fn send_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, limit: u64) -> KernelCopy {
+    let (source, target) = (from.as_raw_fd(), to.as_raw_fd());
+    copy_parts(limit, |len| {
+        // SAFETY: no offset is given.
+        unsafe { libc::sendfile(target, source, std::ptr::null_mut(), len) }
+    })
+}
+
+/// Repeats `part`, which copies up to as many bytes as it is given and returns -1 on error.
+fn copy_parts(limit: u64, part: impl Fn(usize) -> isize) -> KernelCopy {
     let mut copied = 0;
-    loop {
-        let null = std::ptr::null_mut();
-        let (source, target) = (from.as_raw_fd(), to.as_raw_fd());
-        let n = long_call(|| {
-            // SAFETY: no offsets are given.
-            match unsafe { libc::copy_file_range(source, null, target, null, PART, 0) } {
-                -1 => Err(io::Error::last_os_error()),
-                n => Ok(n as u64),
-            }
+    while copied < limit {
+        let len = usize::try_from(limit - copied).map_or(PART, |rest| rest.min(PART));
+        let n = long_call(|| match part(len) {
+            -1 => Err(io::Error::last_os_error()),
+            n => Ok(n as u64),
         });
         match n {
-            // The end, or a file of size 0 with contents (procfs).
-            Ok(0) => return Ok(copied),
+            // An empty file, or one of size 0 with contents (procfs).
+            Ok(0) if copied == 0 => return KernelCopy::Unsupported(0),
+            Ok(0) => break,
             Ok(n) => copied += n,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => match e.raw_os_error() {
                 Some(libc::EIO | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EISDIR) => {
-                    return Err(e);
+                    return KernelCopy::Failed(copied, e);
                 }
                 // Unsupported for these files or by this kernel: ENOSYS, EXDEV, EINVAL, EOPNOTSUPP,
-                // EPERM (seccomp), EBADF (append).
-                _ => return Ok(copied),
+                // EPERM (seccomp), EBADF (append), EOVERFLOW.
+                _ => return KernelCopy::Unsupported(copied),
             },
         }
     }
+    KernelCopy::Ended(copied)
 }
 
 fn copy_plainly(mut from: &File, mut to: &File) -> io::Result<u64> {

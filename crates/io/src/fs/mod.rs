@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 use call::{call, long_call};
 
 pub use copy::copy;
-pub(crate) use copy::copy_ranges;
+pub(crate) use copy::{KernelCopy, copy_ranges, send_file};
 pub use dir::{DirBuilder, DirEntry, ReadDir};
 pub use file::{File, OpenOptions, TryLockError};
 pub use std::fs::{FileTimes, FileType, Metadata, Permissions};

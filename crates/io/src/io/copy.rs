@@ -1,24 +1,25 @@
 //! Copying from a reader to a writer, inside the kernel if both are descriptors.
 
+mod ends;
+mod shapes;
+mod splice;
+
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::time::Duration;
 
-use kumihimo_runtime::readiness::Interest;
-use rustix::event::{PollFd, PollFlags, Timespec};
-
-use super::pipe::{PipeReader, PipeWriter};
-use crate::descriptor::{Descriptor, FileClass, brief, poll};
-use crate::fs::{File, copy_ranges};
-use crate::process::{ChildStderr, ChildStdin, ChildStdout};
-use crate::type_view::view;
+use crate::fs::{KernelCopy, copy_ranges, send_file};
+use ends::{FileType, Sink, Source};
 
 /// Copies from `reader` to `writer` until the end, and returns the number of bytes.
 ///
-/// Between two of Kumihimo's own descriptors ([`File`], pipes, a child's standard streams, or
-/// references to them) the bytes stay in the kernel: copy_file_range(2) from file to file,
-/// splice(2) from a pipe. Other types, including sockets (splice(2) has no nonblocking mode for
-/// them), are copied through a buffer, as in std. So is a file into a pipe: splice(2) would put the
+/// Between two of Kumihimo's own descriptors ([`File`](crate::fs::File), pipes, a child's standard
+/// streams, sockets, the locks of the standard streams, and references to them) the results are
+/// those of std between its own: `BufReader`, `BufWriter` and `Take` around a descriptor are seen
+/// through. The bytes in their buffers are written first, in order, and no more is read than a
+/// `Take` allows.
+///
+/// The other bytes stay in the kernel: copy_file_range(2) or sendfile(2) from file to file,
+/// splice(2) from a pipe. Other types, and sockets (splice(2) has no nonblocking mode for them),
+/// are copied through a buffer. So is a file into a pipe or a socket: splice(2) would put the
 /// file's own pages there, and what is written to the file later would reach the pipe's reader.
 /// Blocks the microprocess, or its kernel thread, as reader and writer do; a cancellation point.
 ///
@@ -47,140 +48,109 @@ where
     R: Read + ?Sized,
     W: Write + ?Sized,
 {
-    let copied = match (source(reader), target(writer)) {
-        (Some(End::File(from)), Some(End::File(to))) => copy_ranges(from.as_fd(), to.as_fd())?,
-        (Some(End::Pipe(from)), Some(to)) => splice_all(from, &to)?,
+    let copied = match (shapes::source(reader), shapes::sink(writer)) {
+        (Some(source), Some(sink)) => match copy_in_kernel(source, sink)? {
+            Copied::All(copied) => return Ok(copied),
+            Copied::Part(copied) => copied,
+        },
         _ => 0,
     };
-    // The rest, if the kernel stopped early.
     Ok(copied + io::copy(reader, writer)?)
 }
 
-/// A descriptor that was recognised.
-enum End<'a> {
-    File(&'a File),
-    Pipe(&'a dyn Pipe),
+/// The number of bytes that were copied past the buffers.
+enum Copied {
+    /// The source has ended, or its limit is reached.
+    All(u64),
+    /// The rest is to be copied by reads and writes.
+    Part(u64),
 }
 
-trait Pipe: AsFd {
-    /// Waits until it is ready.
-    fn ready(&self, interest: Interest) -> io::Result<()>;
+/// Empties the buffers, then copies from descriptor to descriptor. The methods, their order and
+/// their conditions are std's, because they determine what remains in the buffers.
+fn copy_in_kernel(source: &mut dyn Source, sink: &mut dyn Sink) -> io::Result<Copied> {
+    let mut copied = source.drain(sink, u64::MAX)?;
+    // What a `BufWriter` holds goes first.
+    sink.flush()?;
+    let (from, to) = (source.end().file_type(), sink.end().file_type());
+    for method in Method::ALL.into_iter().filter(|method| method.applies(from, to)) {
+        let limit = source.limit();
+        let outcome = match method {
+            Method::Ranges => copy_ranges(source.end().as_fd(), sink.end().as_fd(), limit),
+            Method::SendFile => send_file(source.end().as_fd(), sink.end().as_fd(), limit),
+            Method::Splice => splice::copy(source.end(), sink.end(), limit),
+            Method::ReadAndWrite => read_and_write(source.innermost(), sink, limit),
+        };
+        let (KernelCopy::Ended(n) | KernelCopy::Unsupported(n) | KernelCopy::Failed(n, _)) =
+            outcome;
+        source.taken(n);
+        copied += n;
+        match outcome {
+            KernelCopy::Ended(_) => return Ok(Copied::All(copied)),
+            KernelCopy::Unsupported(_) => {}
+            KernelCopy::Failed(_, e) => return Err(e),
+        }
+    }
+    Ok(Copied::Part(copied))
 }
 
-macro_rules! pipes {
-    ($($type:ty),*) => {
-        $(impl Pipe for $type {
-            fn ready(&self, interest: Interest) -> io::Result<()> {
-                ready(&self.0, interest)
+/// A way from descriptor to descriptor.
+#[derive(Clone, Copy)]
+enum Method {
+    /// copy_file_range(2).
+    Ranges,
+    /// sendfile(2).
+    SendFile,
+    /// splice(2).
+    Splice,
+    /// read(2) and write(2), with a buffer that is empty at the end: where std's calls would block
+    /// the kernel thread.
+    ReadAndWrite,
+}
+
+impl Method {
+    const ALL: [Method; 4] =
+        [Method::Ranges, Method::SendFile, Method::Splice, Method::ReadAndWrite];
+
+    /// Whether it serves these types of files, and what is written to the source afterwards cannot
+    /// reach the target.
+    fn applies(self, from: FileType, to: FileType) -> bool {
+        use FileType::{BlockDevice, Empty, Fifo, Other, Regular, Socket};
+        match self {
+            Method::Ranges => matches!((from, to), (Regular, Regular | Empty)),
+            Method::SendFile => {
+                matches!((from, to), (Regular | BlockDevice, Regular | Empty | BlockDevice))
             }
-        })*
-    };
-}
-
-pipes!(PipeReader, PipeWriter, ChildStdin, ChildStdout, ChildStderr, File);
-
-fn ready<S: AsFd>(descriptor: &Descriptor<S>, interest: Interest) -> io::Result<()> {
-    descriptor.attempt(interest, || {
-        match poll(descriptor.inner.as_fd(), interest, Some(Duration::ZERO))? {
-            true => Ok(()),
-            false => Err(ErrorKind::WouldBlock.into()),
-        }
-    })
-}
-
-/// `A` seen as a `T` or a `&T`.
-fn known<A: ?Sized, T>(a: &A) -> Option<&T> {
-    // SAFETY: the result is used only while `a` is borrowed.
-    unsafe { view::<A, T>(a).or_else(|| view::<A, &T>(a).copied()) }
-}
-
-impl End<'_> {
-    fn of(file: &File) -> End<'_> {
-        match file.0.class() {
-            Ok(FileClass::Stored | FileClass::StoredWithoutNowait) => End::File(file),
-            // A FIFO, or a file that splice(2) refuses.
-            _ => End::Pipe(file),
-        }
-    }
-
-    fn wait(&self, interest: Interest) -> io::Result<()> {
-        match self {
-            // The kernel waits for a stored file.
-            End::File(_) => Ok(()),
-            End::Pipe(pipe) => pipe.ready(interest),
+            Method::Splice => from == Fifo && to != Socket,
+            Method::ReadAndWrite => matches!(
+                (from, to),
+                (Regular | BlockDevice, Other) | (Fifo, Socket) | (Socket, Fifo)
+            ),
         }
     }
 }
 
-fn source<R: ?Sized>(reader: &R) -> Option<End<'_>> {
-    None.or_else(|| known::<R, File>(reader).map(End::of))
-        .or_else(|| known::<R, PipeReader>(reader).map(|pipe| End::Pipe(pipe)))
-        .or_else(|| known::<R, ChildStdout>(reader).map(|pipe| End::Pipe(pipe)))
-        .or_else(|| known::<R, ChildStderr>(reader).map(|pipe| End::Pipe(pipe)))
-}
+/// Bytes of one read.
+const PART: usize = 16 << 10;
 
-fn target<W: ?Sized>(writer: &W) -> Option<End<'_>> {
-    None.or_else(|| known::<W, File>(writer).map(End::of))
-        .or_else(|| known::<W, PipeWriter>(writer).map(|pipe| End::Pipe(pipe)))
-        .or_else(|| known::<W, ChildStdin>(writer).map(|pipe| End::Pipe(pipe)))
-}
-
-impl AsFd for End<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            End::File(file) => file.as_fd(),
-            End::Pipe(pipe) => pipe.as_fd(),
-        }
-    }
-}
-
-/// As long as splice(2) goes on.
-fn splice_all(from: &dyn Pipe, to: &End<'_>) -> io::Result<u64> {
+fn read_and_write(source: &mut dyn Read, sink: &mut dyn Sink, limit: u64) -> KernelCopy {
+    let mut part = vec![0; PART];
     let mut copied = 0;
-    // Whether `from` was ready when splice(2) last had to wait. So `to` was not.
-    let mut had_data = false;
-    loop {
-        let null = std::ptr::null_mut();
-        let (source, target) = (from.as_fd().as_raw_fd(), to.as_fd().as_raw_fd());
-        let n = brief(|| {
-            let flags = libc::SPLICE_F_NONBLOCK;
-            // SAFETY: no offsets are given.
-            match unsafe { libc::splice(source, null, target, null, 1 << 20, flags) } {
-                -1 => Err(io::Error::last_os_error()),
-                n => Ok(n as u64),
-            }
-        });
-        match n {
-            Ok(0) => return Ok(copied),
-            Ok(n) => (copied, had_data) = (copied + n, false),
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                if had_data {
-                    to.wait(Interest::Write)?;
-                } else {
-                    from.ready(Interest::Read)?;
-                    // splice(2) waits for room before it looks for the end (`opipe_prep`,
-                    // fs/splice.c).
-                    if is_at_its_end(from.as_fd()) {
-                        return Ok(copied);
-                    }
-                }
-                // Another reader or writer may have been first: then the other one is asked.
-                had_data = !had_data;
-            }
-            Err(e)
-                if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)) =>
-            {
-                return Ok(copied);
-            }
-            Err(e) => return Err(e),
+    while copied < limit {
+        let len = usize::try_from(limit - copied).map_or(PART, |rest| rest.min(PART));
+        let n = match source.read(&mut part[..len]) {
+            Ok(0) => break,
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(e) => return KernelCopy::Failed(copied, e),
+        };
+        copied += n as u64;
+        if let Err(e) = sink.write_all(&part[..n]) {
+            return KernelCopy::Failed(copied, e);
         }
     }
-}
-
-/// Whether a pipe is empty and has no writers.
-fn is_at_its_end(pipe: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::new(&pipe, PollFlags::IN)];
-    let polled = rustix::event::poll(&mut fds, Some(&Timespec::default()));
-    polled.is_ok_and(|n| n == 1) && fds[0].revents() == PollFlags::HUP
+    match sink.flush() {
+        Ok(()) => KernelCopy::Ended(copied),
+        Err(e) => KernelCopy::Failed(copied, e),
+    }
 }

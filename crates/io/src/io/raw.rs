@@ -14,7 +14,7 @@ impl Raw {
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 
-    fn descriptor(&self) -> Descriptor<BorrowedFd<'static>> {
+    pub(super) fn descriptor(&self) -> Descriptor<BorrowedFd<'static>> {
         Descriptor::new(self.fd()).insisting()
     }
 }

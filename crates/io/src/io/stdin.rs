@@ -129,6 +129,13 @@ impl Stdin {
     }
 }
 
+impl StdinLock<'_> {
+    /// The buffer of the process's standard input.
+    pub(super) fn buffered(&mut self) -> &mut BufReader<Raw> {
+        &mut self.0
+    }
+}
+
 impl Read for Stdin {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.lock().read(buf)

@@ -6,11 +6,11 @@
 
 use std::fs;
 use std::io;
-use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
+use kumihimo_arch::{kernel_attributes, signal_mask};
 use kumihimo_runtime::park;
 use kumihimo_runtime::remote_wake::begin_on_all_cores;
 use kumihimo_runtime::thread::blocking;
@@ -19,22 +19,41 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// The timer slack of a process that has not changed it, in nanoseconds (prctl(2)). Threads of the
 /// runtime's pool have less.
-const USUAL_SLACK: libc::c_ulong = 50_000;
+const USUAL_SLACK: u64 = 50_000;
 
 /// Runs `start`, which starts a child process, on the kernel thread for that. The child gets the
-/// caller's signal mask. Runs it in place on a thread that is no microprocess, and if the caller's
-/// kernel thread differs in what else a child inherits: a sandbox of the caller's must hold for its
-/// children. A landlock domain is not visible; it nearly always comes with `no_new_privs`, which
-/// is.
+/// caller's signal mask and timer slack. Runs it in place on a thread that is no microprocess, and
+/// if the caller's kernel thread differs in what else a child inherits: a sandbox of the caller's
+/// must hold for its children. A landlock domain is not visible; it nearly always comes with
+/// `no_new_privs`, which is.
 ///
 /// Blocks the microprocess until `start` has returned; other microprocesses continue. Not a
 /// cancellation point.
 pub(super) fn run<T: Send>(start: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-    let is_microprocess = park::is_microprocess();
-    blocking(|| match is_microprocess.then(spawner).flatten() {
-        Some(spawner) if spawner.is_like_the_caller() => spawner.run(start),
-        _ => start(),
+    let slack = own_timer_slack();
+    // A bound microprocess has a kernel thread that differs, or may; that thread lives as long as
+    // the microprocess does.
+    let is_unbound = park::is_microprocess() && !park::is_bound();
+    blocking(|| match is_unbound.then(spawner).flatten() {
+        Some(spawner) if spawner.is_like_the_caller() => spawner.run(slack, start),
+        _ => with_timer_slack(slack, start),
     })
+}
+
+/// The timer slack of the calling microprocess or thread, in nanoseconds.
+fn own_timer_slack() -> u64 {
+    // SAFETY: integers only.
+    let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
+    u64::try_from(slack).unwrap_or(USUAL_SLACK)
+}
+
+/// Runs `start` with that timer slack of the calling kernel thread.
+fn with_timer_slack<T>(slack: u64, start: impl FnOnce() -> T) -> T {
+    let before = kernel_attributes::timer_slack();
+    kernel_attributes::set_timer_slack(slack);
+    let started = start();
+    kernel_attributes::set_timer_slack(before);
+    started
 }
 
 /// What a child inherits from the kernel thread that starts it, besides the signal mask.
@@ -93,13 +112,12 @@ fn spawner() -> Option<&'static Spawner> {
     let spawner = SPAWNER.get_or_init(|| {
         let (jobs, next) = channel::<Job>();
         let (tells, told) = channel();
-        let thread = std::thread::Builder::new().name("kumi-spawn".into()).spawn(move || {
+        let builder = std::thread::Builder::new().name("kumi-spawn".into());
+        let thread = signal_mask::spawn_blocked(builder, move || {
             // What it has inherited from the first caller's kernel thread, and children would from
             // it. Each job brings its own signal mask.
-            set_mask(&all_signals());
             begin_on_all_cores();
-            // SAFETY: integers only.
-            unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, USUAL_SLACK) };
+            kernel_attributes::set_timer_slack(USUAL_SLACK);
             let _ = tells.send(tid());
             next.iter().for_each(|job| job());
         });
@@ -117,13 +135,17 @@ impl Spawner {
     }
 
     /// Blocks the kernel thread until `start` has returned there.
-    fn run<T: Send>(&self, start: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        let mask = mask();
+    fn run<T: Send>(
+        &self,
+        slack: u64,
+        start: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        let mask = signal_mask::current();
         let (done, outcome) = channel();
         let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || {
-            let before = set_mask(&mask);
-            let started = start();
-            set_mask(&before);
+            let before = signal_mask::set(mask);
+            let started = with_timer_slack(slack, start);
+            signal_mask::set(before);
             let _ = done.send(started);
         });
         // SAFETY: `recv` below returns only after the job has run, or was dropped without having
@@ -133,29 +155,4 @@ impl Spawner {
         self.jobs.send(job).map_err(|_| gone())?;
         outcome.recv().map_err(|_| gone())?
     }
-}
-
-fn all_signals() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: fills the set.
-    unsafe {
-        libc::sigfillset(set.as_mut_ptr());
-        set.assume_init()
-    }
-}
-
-/// The signal mask of the calling kernel thread.
-fn mask() -> libc::sigset_t {
-    let mut set = all_signals();
-    // SAFETY: fills a live set; cannot fail with these arguments (pthread_sigmask(3)).
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut set) };
-    set
-}
-
-/// Sets the signal mask of the calling kernel thread. Returns the one before.
-fn set_mask(mask: &libc::sigset_t) -> libc::sigset_t {
-    let mut before = all_signals();
-    // SAFETY: two live sets; cannot fail with these arguments.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &raw mut before) };
-    before
 }

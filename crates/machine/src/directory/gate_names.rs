@@ -7,7 +7,7 @@ use rustix::fs::{self, AtFlags, FileType, FlockOperation};
 use rustix::io::Errno;
 use rustix::net::SocketType;
 
-use super::socket::{self, PeerSocket};
+use super::socket::{self, Reached};
 use super::{Directory, parse_number};
 use crate::error::Error;
 
@@ -143,7 +143,7 @@ impl Directory {
             SocketType::SEQPACKET,
             Instant::now() + FULL,
         ) {
-            Ok(PeerSocket { pid, .. }) if pid > 0 => format!(" (process {pid})"),
+            Ok(Reached { pid, .. }) if pid > 0 => format!(" (process {pid})"),
             Ok(_) | Err(Error::Timeout(_)) => String::new(),
             Err(_) => return None,
         };

@@ -11,8 +11,10 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
 use super::Directory;
+use crate::disposal;
 use crate::error::Error;
 use crate::handler::Refused;
+use crate::peer_socket::set_pass_rights;
 
 /// Creates a listening socket. No client finds it half initialised: the lock of its number is held,
 /// and connections fail before `listen`.
@@ -34,6 +36,8 @@ pub(crate) fn bind(directory: &Directory, name: &str, of: SocketType) -> Result<
     let io = |e: Errno| Error::io(directory.path().join(name).display().to_string())(e);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, of, flags, None).map_err(io)?;
+    // Before a client can connect. A gate's socket admits them for a client that it has let in.
+    set_pass_rights(&socket, false);
     // Linux gives the path the mode of the socket's inode, less the umask, so other users never
     // have access.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
@@ -43,7 +47,7 @@ pub(crate) fn bind(directory: &Directory, name: &str, of: SocketType) -> Result<
 }
 
 /// A connection to a socket of another address space.
-pub(crate) struct PeerSocket {
+pub(crate) struct Reached {
     /// The socket is blocking.
     pub(crate) socket: OwnedFd,
     pub(crate) uid: u32,
@@ -64,7 +68,7 @@ pub(crate) fn reach(
     name: &str,
     of: SocketType,
     deadline: Instant,
-) -> Result<PeerSocket, Error> {
+) -> Result<Reached, Error> {
     let io = |e: Errno| Error::io(format!("address space {number}"))(e);
     if !directory.socket(name)? {
         return Err(gone(number, &format!("{name} no longer exists")));
@@ -72,6 +76,8 @@ pub(crate) fn reach(
     let address = directory.address(name)?;
     let socket =
         net::socket_with(AddressFamily::UNIX, of, SocketFlags::CLOEXEC, None).map_err(io)?;
+    // Answers of a control socket carry no descriptor; those of a gate do.
+    set_pass_rights(&socket, of == SocketType::SEQPACKET);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let full = || {
@@ -106,6 +112,7 @@ pub(crate) fn reach(
     let peer =
         getsockopt(&socket, PeerCredentials).map_err(|e| io(Errno::from_raw_os_error(e as i32)))?;
     if peer.uid() != directory.owner() {
+        disposal::dispose(peer.uid(), socket);
         return Err(Error::Directory(format!(
             "{}/{name} is served by user {} and not by the directory's owner, user {}; it is not used",
             directory.path().display(),
@@ -113,5 +120,5 @@ pub(crate) fn reach(
             directory.owner()
         )));
     }
-    Ok(PeerSocket { socket, uid: peer.uid(), pid: peer.pid() })
+    Ok(Reached { socket, uid: peer.uid(), pid: peer.pid() })
 }

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{SendFlags, send};
 use serde::Serialize;
 
-use crate::descriptors::Kept;
+use crate::peer_socket::{PeerSocket, Pending};
 use crate::protocol::{LONGEST_REQUEST, put};
 
 /// Number of bytes per read.
@@ -19,7 +19,7 @@ const AHEAD: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    socket: Kept,
+    socket: PeerSocket,
     /// The user at the other end.
     pub(crate) uid: u32,
     input: Vec<u8>,
@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     pub(crate) closing: bool,
     /// The other end has gone.
     broken: bool,
+    /// The client passes a descriptor, which is not received.
+    passes_descriptor: bool,
 }
 
 /// Result of reading a request.
@@ -44,13 +46,15 @@ pub(crate) enum Incoming {
     None,
     Line(Vec<u8>),
     TooLong,
+    /// A descriptor.
+    Descriptor,
 }
 
 impl Connection {
-    pub(crate) fn new(socket: Kept, uid: u32, now: Instant) -> Connection {
+    pub(crate) fn new(socket: PeerSocket, now: Instant) -> Connection {
         Connection {
+            uid: socket.uid(),
             socket,
-            uid,
             input: Vec::new(),
             output: Vec::new(),
             sent: 0,
@@ -59,6 +63,7 @@ impl Connection {
             ended: false,
             closing: false,
             broken: false,
+            passes_descriptor: false,
         }
     }
 
@@ -96,9 +101,10 @@ impl Connection {
             return;
         }
         let mut part = [0; PART];
-        match recv(&self.socket, &mut part[..], RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => self.ended = true,
-            Ok((_, n)) => self.input.extend_from_slice(&part[..n]),
+        match self.socket.receive(&mut part) {
+            Ok(Pending::End) => self.ended = true,
+            Ok(Pending::Plain(n)) => self.input.extend_from_slice(&part[..n]),
+            Ok(Pending::Descriptor) => self.passes_descriptor = true,
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.broken = true,
         }
@@ -107,6 +113,7 @@ impl Connection {
     /// Takes the next request, without its end.
     pub(crate) fn request(&mut self) -> Incoming {
         match self.input.iter().position(|byte| *byte == b'\n') {
+            None if self.passes_descriptor => Incoming::Descriptor,
             Some(length) if length <= LONGEST_REQUEST => {
                 let rest = self.input.split_off(length + 1);
                 let mut line = std::mem::replace(&mut self.input, rest);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, SigmaskHow};
+use kumihimo_arch::signal_mask;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FileType, Stat, fstat};
 use rustix::net::SocketType;
@@ -17,6 +17,7 @@ use super::shared::{Limits, Shared};
 use crate::directory::{socket, socket_name};
 use crate::error::Error;
 use crate::handler::ControlHandler;
+use crate::peer_socket::PeerSocket;
 
 /// Stack size for answers, which take locks and names and unwind stacks. Untouched stack costs no
 /// memory.
@@ -64,6 +65,7 @@ impl Control {
             SocketType::STREAM,
             BACKLOG,
         )?);
+        let listener = PeerSocket::opaque(listener, number.directory.owner());
         let stop = number.directory.keep(stop);
         let shared = Arc::new(Shared {
             number,
@@ -78,12 +80,8 @@ impl Control {
             drop(ends);
         };
         // The new thread has its creator's signal mask from its first instruction on.
-        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
-        let thread =
-            thread::Builder::new().name("kumi-control".into()).stack_size(STACK).spawn(run);
-        if let Ok(before) = before {
-            let _ = before.thread_set_mask();
-        }
+        let builder = thread::Builder::new().name("kumi-control".into()).stack_size(STACK);
+        let thread = signal_mask::spawn_blocked(builder, run);
         let thread = thread.map_err(|e| {
             let _ = shared.number.directory.remove_socket(&socket_name(shared.number.number));
             Error::Io("the control kernel thread".into(), e)

@@ -12,17 +12,21 @@ use std::sync::Arc;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{self, RecvFlags, SocketType};
+use rustix::net::SocketType;
 
 use super::number::Number;
 use crate::descriptors::Kept;
 use crate::directory::{listener_name, socket};
 use crate::error::Error;
+use crate::peer_socket::{PeerSocket, Pending};
+
+/// A notification carries a descriptor, which only a sender of another make does.
+pub(crate) struct PassedDescriptor;
 
 /// The socket at which an address space is notified, until this value is dropped.
 pub(crate) struct CoreListener {
     number: Arc<Number>,
-    socket: Kept,
+    socket: PeerSocket,
     /// An epoll set that contains the socket, on which the thread waits. A direct wait on the
     /// socket would wake the thread on the sender's core, under the assumption that the sender is
     /// about to sleep (net/core/sock.c, WF_SYNC). But a notifier has just taken that core and
@@ -41,6 +45,7 @@ impl CoreListener {
         let name = listener_name(number.number);
         let socket =
             number.directory.keep(socket::bind(&number.directory, &name, SocketType::DGRAM)?);
+        let socket = PeerSocket::opaque(socket, number.directory.owner());
         let io = |e: Errno| Error::io(name.clone())(e);
         let set = number.directory.keep(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io)?);
         epoll::add(&set, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
@@ -50,18 +55,22 @@ impl CoreListener {
 
     /// Consumes pending notifications. Returns `None` if there are none, and otherwise the core in
     /// the last one, as a hint.
-    pub(crate) fn take_notification(&self) -> Option<u32> {
+    ///
+    /// # Errors
+    /// A sender passes a descriptor, which cannot be discarded here. The listener is to be dropped.
+    pub(crate) fn take_notification(&self) -> Result<Option<u32>, PassedDescriptor> {
         let mut core = [0; 4];
         let mut last = None;
         // Somewhat more than the kernel queues (net.unix.max_dgram_qlen). The bound keeps a
         // constant sender from delaying other work of the thread.
         for _ in 0..32 {
-            match net::recv(&self.socket, &mut core[..], RecvFlags::DONTWAIT) {
+            match self.socket.receive(&mut core) {
+                Ok(Pending::Descriptor) => return Err(PassedDescriptor),
                 Ok(_) => last = Some(u32::from_ne_bytes(core)),
                 Err(_) => break,
             }
         }
-        last
+        Ok(last)
     }
 }
 

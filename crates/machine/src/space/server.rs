@@ -19,11 +19,12 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
 use super::connection::{Connection, Incoming};
-use super::core_listener::CoreListener;
+use super::core_listener::{CoreListener, PassedDescriptor};
 use super::shared::{Limits, Shared};
-use crate::descriptors::Kept;
 use crate::directory::CoreNotifier;
+use crate::disposal;
 use crate::handler::{ControlHandler, Metric, Refused};
+use crate::peer_socket::PeerSocket;
 use crate::protocol::{
     self, ActionResult, Bytes, Greeting, MOST_BYTES, PROTOCOL, Request, Text, put_end, put_error,
 };
@@ -46,7 +47,7 @@ const TRACE_AHEAD: usize = 4 * MOST_BYTES;
 
 pub(crate) struct Server {
     shared: Arc<Shared>,
-    listener: Kept,
+    listener: PeerSocket,
     /// None if no descriptor was available; this address space then receives no notifications.
     core_listener: Option<CoreListener>,
     answer: Weak<dyn ControlHandler>,
@@ -70,7 +71,7 @@ enum RequestOutcome {
 impl Server {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        listener: Kept,
+        listener: PeerSocket,
         answer: Weak<dyn ControlHandler>,
         limits: Limits,
     ) -> Server {
@@ -176,10 +177,16 @@ impl Server {
     }
 
     fn receive_notification(&mut self) {
-        if let Some(core) = self.core_listener.as_ref().and_then(CoreListener::take_notification)
-            && let Some(answer) = self.answer.upgrade()
-        {
-            answer.on_notification(core);
+        let Some(listener) = &self.core_listener else { return };
+        match listener.take_notification() {
+            Ok(Some(core)) => {
+                if let Some(answer) = self.answer.upgrade() {
+                    answer.on_notification(core);
+                }
+            }
+            Ok(None) => {}
+            // It goes on without notifications, as where no descriptor was available.
+            Err(PassedDescriptor) => self.core_listener = None,
         }
     }
 
@@ -202,8 +209,11 @@ impl Server {
         let line = match connection.request() {
             Incoming::None => return,
             Incoming::Line(line) => line,
-            Incoming::TooLong => {
-                let text = format!("a request of more than {} bytes", protocol::LONGEST_REQUEST);
+            wrong => {
+                let text = match wrong {
+                    Incoming::Descriptor => "a request that passes a descriptor".to_owned(),
+                    _ => format!("a request of more than {} bytes", protocol::LONGEST_REQUEST),
+                };
                 connection.append(|output| put_error(output, &Refused::Invalid(text)));
                 connection.closing = true;
                 connection.flush();
@@ -347,9 +357,17 @@ impl Server {
                 };
             // The client is refused if the kernel does not report its process.
             let Ok(peer) = getsockopt(&socket, PeerCredentials) else { continue };
-            let mut connection = Connection::new(socket, peer.uid(), now);
-            if !self.shared.admits(peer.uid()) {
-                let refused = denied(&self.shared, peer.uid());
+            let uid = peer.uid();
+            let mut connection = Connection::new(PeerSocket::new(socket, uid), now);
+            let busy = disposal::is_full(uid);
+            if busy || !self.shared.admits(uid) {
+                let refused = if busy {
+                    Refused::Busy(format!(
+                        "descriptors that user {uid} has passed cannot be closed yet; end the processes behind them"
+                    ))
+                } else {
+                    denied(&self.shared, uid)
+                };
                 connection.append(|output| put_error(output, &refused));
                 connection.flush();
                 continue;

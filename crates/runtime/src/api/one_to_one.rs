@@ -12,8 +12,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Result as Outcome;
 use std::time::Instant;
 
+use kumihimo_arch::kernel_attributes;
+
 use crate::api::handle::{Thread, current};
 use crate::config::DEFAULT_STACK;
+use crate::kernel_thread::gs_record::current_mp;
 use crate::lifecycle::scope_data::ScopeData;
 use crate::lifecycle::spawn;
 use crate::memory::pool::SlotKind;
@@ -88,6 +91,7 @@ where
         Ok::<_, io::Error>(instance.counted())
     })?;
     let label: Option<Arc<str>> = name.as_deref().map(Arc::from);
+    let is_unnamed = name.is_none();
     let mut builder = std::thread::Builder::new().stack_size(stack);
     if let Some(name) = name {
         builder = builder.name(name);
@@ -105,7 +109,16 @@ where
     let (child, scope) = (cell.clone(), Shared(scope.map(NonNull::from)));
     // A weak reference, because the thread may outlive its runtime.
     let (runtime, on_panic) = (Arc::downgrade(&instance), instance.settings.on_panic.clone());
+    // A kernel thread of the runtime has another name and another timer slack than its
+    // microprocess, and the new thread inherits both.
+    let of_parent = current_mp().map(|mp| (mp.attributes().timer_slack, mp.os_name()));
     let body = move || {
+        if let Some((slack, name)) = of_parent {
+            kernel_attributes::set_timer_slack(slack);
+            if is_unnamed {
+                kernel_attributes::set_name(&name);
+            }
+        }
         let me = foreign_thread::foreign();
         foreign_thread::begin_one_to_one(&me);
         child.lock().thread = Some(me.clone());

@@ -223,6 +223,7 @@ where
         priority: Priority::DEFAULT,
         name: Some("main".into()),
         child_first: false,
+        bound: false,
         deadline: None,
         due_ns: None,
     };

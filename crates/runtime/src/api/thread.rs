@@ -22,6 +22,7 @@ use crate::microprocess::waiter::Waiter;
 use crate::process::clock::after;
 use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance};
+use crate::upcall::bind;
 use crate::wait::sleep::yield_now;
 use crate::wait::{cancel, park};
 
@@ -200,10 +201,15 @@ impl Builder {
             }
             runtime::ensure()?;
         }
-        if Instance::one_to_one() {
+        // A child of a bound microprocess inherits what that one's kernel thread has: a filter,
+        // credentials, namespaces. Only a thread that this kernel thread starts does.
+        if Instance::one_to_one() || bind::is_bound() || foreign_thread::is_one_to_one() {
             // SAFETY: the caller's promise.
             let handle = unsafe { one_to_one::spawn(self.name, self.stack_size, scope, f)? };
             return Ok(JoinHandle { inner: Inner::Kernel(handle) });
+        }
+        if self.bound {
+            instance::visit(|instance| instance.map_or(Ok(()), bind::check_room))?;
         }
         let mut order = self.order()?;
         order.deadline = cancel::earlier(order.deadline, scope.and_then(ScopeData::deadline));
@@ -229,6 +235,7 @@ impl Builder {
             priority: self.priority.unwrap_or_default(),
             name,
             child_first: self.child_first,
+            bound: self.bound,
             deadline: cancel::deadline(),
             due_ns: self.deadline.and_then(due_ns),
         })
@@ -281,4 +288,37 @@ where
         Ok(handle) => handle,
         Err(e) => panic!("failed to spawn microprocess: {e}"),
     }
+}
+
+/// Gives the calling microprocess a kernel thread of its own for the rest of its life. The kernel
+/// thread ends with it and serves no other microprocess.
+///
+/// Call it before a change that the kernel keeps per kernel thread and that cannot be undone: a
+/// seccomp or Landlock filter, credentials of a single thread, a namespace, CPU affinity. The C
+/// library's functions for these bind the caller by themselves; a crate that makes such system
+/// calls directly (rustix) does not. What it spawns afterwards runs on kernel threads that inherit
+/// the change, as the children of a thread do.
+///
+/// A bound microprocess is scheduled by the kernel, whatever its priority, and waits on its kernel
+/// thread, which costs what a thread of std costs. Does nothing on a kernel thread that runs no
+/// microprocess, and if the caller is bound. Does not block.
+///
+/// # Errors
+/// `WouldBlock` if the limit on kernel threads leaves none to run the other microprocesses.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+///
+/// let handle = thread::spawn(|| -> std::io::Result<u32> {
+///     thread::bind()?;
+///     // A filter for this kernel thread would be installed here.
+///     Ok((1..=10).sum())
+/// });
+/// assert_eq!(handle.join().unwrap()?, 55);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn bind() -> io::Result<()> {
+    bind::bind().unwrap_or(Ok(()))
 }

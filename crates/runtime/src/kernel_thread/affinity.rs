@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use kumihimo_arch::kernel_attributes;
+
 use crate::kernel_thread::gs_record::KernelThread;
 use crate::process::cores::{core, cores};
 
@@ -53,13 +55,9 @@ pub(crate) fn was_ever_kept() -> bool {
 }
 
 fn keep_to(cores: &[u32]) -> bool {
-    // SAFETY: all zero is an empty set, and the cores are within its size. Applies to the calling
-    // kernel thread.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        cores.iter().for_each(|core| libc::CPU_SET(*core as usize, &mut set));
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) == 0
-    }
+    let mut set = [0u64; 16];
+    cores.iter().for_each(|core| set[*core as usize / 64] |= 1 << (core % 64));
+    kernel_attributes::set_affinity(&set).is_ok()
 }
 
 /// Lets the calling kernel thread, which has just started, run on all cores of the process. It may

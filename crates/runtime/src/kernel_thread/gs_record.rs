@@ -7,8 +7,10 @@ use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::cpu::{self, Context};
+use kumihimo_arch::signal_mask;
 use kumihimo_events::{self as events, Slot, barrier, trap};
 
+use crate::kernel_thread::applied::Applied;
 use crate::kernel_thread::kernel_slice::KernelSlice;
 use crate::microprocess::record::Mp;
 use crate::process::clock::cpu_time;
@@ -80,6 +82,7 @@ pub(crate) struct KernelThread {
     /// The context of a microprocess that left this thread while it had an entry in a run queue,
     /// until it is published.
     pub(crate) left: Cell<Context>,
+    pub(crate) applied: Applied,
 }
 
 /// Flag of a microprocess ID in the shared page: the microprocess is about to run, but does not run
@@ -120,13 +123,18 @@ impl KernelThread {
             instance,
             idle: UnsafeCell::new(Context::NULL),
             left: Cell::new(Context::NULL),
+            applied: Applied::new(),
         };
         kt.this.set(&raw const kt);
         // SAFETY: the record is alive until GS is reset below. A panic cannot leave `live`, because
         // it aborts.
         unsafe { cpu::set_gs_base((&raw const kt).addr()) };
         STANDING.set(Standing::OnVp);
+        // After the two lines above, so that a renewal of the mask finds this record.
+        kt.apply_attributes(None);
         live();
+        // The thread ends, and from here on no renewal of its mask finds this record.
+        signal_mask::set(signal_mask::ALL);
         STANDING.set(Standing::Foreign);
         // SAFETY: 0 is the previous value of GS; while the standing is `Foreign`, no code reads GS.
         unsafe { cpu::set_gs_base(0) };

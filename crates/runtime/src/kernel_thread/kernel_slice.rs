@@ -25,6 +25,7 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kumihimo_arch::kernel_attributes;
 use kumihimo_policy::Priority;
 
 /// The longest slice that the kernel allows, in nanoseconds.
@@ -144,11 +145,7 @@ fn set(slice: u64) -> io::Result<()> {
         return Ok(());
     }
     let wanted = libc::sched_attr { sched_runtime: slice, ..now };
-    // SAFETY: sched_setattr(2) with 0, the caller, reads `size` bytes.
-    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    kernel_attributes::set_scheduling(&wanted)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! taken over. May use `microprocess` and `process`.
 
 pub(crate) mod affinity;
+pub(crate) mod applied;
+pub(crate) mod attributes;
 pub(crate) mod fork;
 pub(crate) mod gs_record;
 pub(crate) mod kernel_slice;

@@ -239,7 +239,9 @@ fn clean(mp: &'static Mp) {
         mp.set_inherited(None);
     }
     // SAFETY: the microprocess has ended, so the caller owns its name.
-    if unsafe { (*mp.name.get()).take() }.is_some() {
+    drop(unsafe { (*mp.name.get()).take() });
+    // The microprocess may also have named itself (`prctl`, pthread_setname_np(3)).
+    if mp.label_len.load(Ordering::Relaxed) != 0 {
         mp.set_label(None);
     }
     let fs = mp.fs.get();

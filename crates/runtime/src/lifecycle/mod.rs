@@ -11,4 +11,5 @@ pub(crate) mod shutdown;
 pub(crate) mod spawn;
 pub(crate) mod startup;
 pub(crate) mod suspend;
+pub(crate) mod thread_attributes;
 pub(crate) mod thread_builder;

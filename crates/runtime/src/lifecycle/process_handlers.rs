@@ -9,6 +9,7 @@ use kumihimo_arch::{overflow, tls};
 use kumihimo_resource::id::Printed;
 
 use crate::kernel_thread::{fork, gs_record};
+use crate::lifecycle::thread_attributes;
 use crate::process::mode;
 use crate::scheduler::{carrier, instance};
 use crate::upcall::preempt;
@@ -25,6 +26,7 @@ pub(crate) fn install_once() -> io::Result<()> {
         // ever.
         unsafe { overflow::install_process_handler(describe) };
         tls::setxid::set_carrier_fs(gs_record::carrier_fs);
+        thread_attributes::install();
         *done = true;
     }
     Ok(())

@@ -17,7 +17,8 @@ use kumihimo_resource::id::Kind;
 use kumihimo_resource::table::Table;
 
 use crate::config::PanicHook;
-use crate::kernel_thread::gs_record::{Standing, set_standing};
+use crate::kernel_thread::attributes;
+use crate::kernel_thread::gs_record::{Standing, current_mp, set_standing};
 use crate::lifecycle::join;
 use crate::lifecycle::scope_data::ScopeData;
 use crate::memory::pool::{self, SlotKind};
@@ -27,6 +28,7 @@ use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance};
 use crate::scheduler::vp::bump;
 use crate::trace_hooks;
+use crate::upcall::{bind, sticky_return};
 use crate::wait::{cancel, tracing_spans};
 
 /// Parameters of a new microprocess.
@@ -35,6 +37,8 @@ pub(crate) struct SpawnRequest {
     pub(crate) priority: Priority,
     pub(crate) name: Option<Arc<str>>,
     pub(crate) child_first: bool,
+    /// Whether it gets a kernel thread of its own: see [`crate::upcall::bind`].
+    pub(crate) bound: bool,
     pub(crate) deadline: Option<Instant>,
     pub(crate) due_ns: Option<u64>,
 }
@@ -116,6 +120,9 @@ where
             vp.instance().admit()?;
             let started = open(vp.instance().table, order, scope, f, |kind| vp.pool.take(kind))?;
             let mp = started.who.mp;
+            if let Some(parent) = carrier.running() {
+                mp.inherit_attributes(parent);
+            }
             bump(&vp.counters.spawned);
             trace_hooks::spawned(&vp.trace, mp);
             launch(carrier, mp, order.child_first);
@@ -127,6 +134,7 @@ where
             instance.admit()?;
             let started = open(instance.table, order, scope, f, pool::take_outside)?;
             let mp = started.who.mp;
+            inherit_outside(mp);
             instance.spawned_outside.fetch_add(1, Ordering::Release);
             let to = instance.next_vp();
             mp.home.store(to as u16, Ordering::Relaxed);
@@ -134,6 +142,14 @@ where
             instance.inject(to, mp);
             Ok(started)
         }),
+    }
+}
+
+/// Gives `mp` the attributes of a child of the caller, which has no VP.
+fn inherit_outside(mp: &Mp) {
+    match current_mp() {
+        Some(parent) => mp.inherit_attributes(parent),
+        None => mp.inherit_foreign_attributes(attributes::of_foreign_parent()),
     }
 }
 
@@ -195,7 +211,7 @@ where
     mp.scope.set(scope.map(ScopeData::head));
     mp.bounded.set(scope.is_some_and(|scope| scope.deadline().is_some()));
     mp.outcome_dropped.set(false);
-    mp.sticky.begin();
+    mp.sticky.begin(order.bound);
     join::begin(mp);
     mp.state.begin();
     // SAFETY: the packet is live; taking the outcome's address reads nothing.
@@ -227,7 +243,10 @@ where
     // SAFETY: `prepare` put the closure there, and it is read only here.
     let (mp, f) = unsafe { ((*packet).record, ManuallyDrop::take(&mut (*packet).body.closure)) };
     enter(mp);
-    let outcome = catch_unwind(AssertUnwindSafe(|| tracing_spans::life(mp, f)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        bind::bind_first(mp);
+        tracing_spans::life(mp, f)
+    }));
     // The hook of the runtime, not of the VP, which may have been taken over while the panic was
     // reported.
     let hook = || instance::visit(|i| i.and_then(|i| i.settings.on_panic.clone()));
@@ -248,7 +267,7 @@ where
     unsafe { finish_block(mp) };
     loop {
         // Obtained in each round, because the destructors may have switched.
-        Carrier::obtain().expect("a microprocess can have a VP").end(mp);
+        sticky_return::return_to_end().end(mp);
         drop_outcome();
     }
 }

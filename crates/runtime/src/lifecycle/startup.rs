@@ -3,12 +3,15 @@
 use std::io;
 use std::time::Duration;
 
+use crate::microprocess::attributes;
 use crate::process::board;
 use crate::scheduler::instance::Instance;
 
 impl Instance {
     /// Starts the kernel threads that carry the VPs.
     pub(crate) fn start(&self) -> io::Result<()> {
+        // Read on the caller's kernel thread: microprocesses begin as threads that it starts would.
+        attributes::usual();
         // An address space that joins the board later notifies the others.
         if board::arbitrates() && board::others() != 0 || self.settings.share.is_some() {
             self.note_other_spaces();

@@ -24,6 +24,7 @@ use kumihimo_events::sched::Event;
 use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
 
+use crate::kernel_thread::gs_record::current_mp;
 use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::protocol::state::{Phase, Resume, Suspend};
 use crate::microprocess::record::{Mp, Ref};
@@ -157,6 +158,12 @@ fn whereabouts(
 /// Suspends the caller, and returns true after it was resumed. Returns false at once on a kernel
 /// thread that runs no microprocess.
 pub(crate) fn suspend_self() -> bool {
+    if let Some(mp) = current_mp().filter(|mp| mp.sticky.is_bound.get()) {
+        let _ = mp.state.request_suspend(mp.state.generation());
+        // A bound microprocess stops when it enters the runtime.
+        drop(Carrier::regain());
+        return true;
+    }
     let Some(carrier) = Carrier::obtain().filter(Carrier::is_running) else { return false };
     let Some(mp) = carrier.running() else { return false };
     let _ = mp.state.request_suspend(mp.state.generation());

@@ -25,6 +25,7 @@ pub struct Builder {
     pub(crate) priority: Option<Priority>,
     pub(crate) lean: bool,
     pub(crate) child_first: bool,
+    pub(crate) bound: bool,
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -105,6 +106,26 @@ impl Builder {
     /// ```
     pub fn child_first(mut self, yes: bool) -> Builder {
         self.child_first = yes;
+        self
+    }
+
+    /// Gives the microprocess a kernel thread of its own from its start, as
+    /// [`bind`](crate::thread::bind) does. The kernel thread ends with it.
+    ///
+    /// `spawn` fails with `WouldBlock` if the limit on kernel threads leaves none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread::Builder;
+    ///
+    /// // What the closure changes on its kernel thread concerns no other microprocess.
+    /// let handle = Builder::new().bound(true).spawn(|| "sandboxed")?;
+    /// assert_eq!(handle.join().unwrap(), "sandboxed");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn bound(mut self, yes: bool) -> Builder {
+        self.bound = yes;
         self
     }
 

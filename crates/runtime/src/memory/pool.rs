@@ -381,6 +381,17 @@ pub(crate) fn for_each(mut f: impl FnMut(&'static Mp)) {
     }
 }
 
+/// Returns the first record for which `is_it` returns true, as [`for_each`].
+pub(crate) fn find(is_it: impl Fn(&'static Mp) -> bool) -> Option<&'static Mp> {
+    let mut found = None;
+    for_each(|mp| {
+        if found.is_none() && is_it(mp) {
+            found = Some(mp);
+        }
+    });
+    found
+}
+
 /// Returns the number of slots, and their address space in bytes.
 pub(crate) fn totals() -> (usize, u64) {
     (SLOTS.load(Ordering::Relaxed), STACK_BYTES.load(Ordering::Relaxed))

@@ -7,11 +7,15 @@
 #[cfg(not(loom))]
 pub(crate) mod after_switch;
 #[cfg(not(loom))]
+pub(crate) mod attributes;
+#[cfg(not(loom))]
 pub(crate) mod foreign_thread;
 #[cfg(not(loom))]
 pub(crate) mod id_prefix;
 #[cfg(not(loom))]
 pub(crate) mod identity;
+#[cfg(not(loom))]
+pub(crate) mod own_attributes;
 #[cfg(not(loom))]
 pub(crate) mod prefetch;
 pub(crate) mod protocol;

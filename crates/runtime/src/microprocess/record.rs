@@ -15,6 +15,7 @@ use kumihimo_queue::{Links, Node};
 use kumihimo_resource::id::{Printed, Serial};
 use kumihimo_resource::locking::Claim;
 
+use crate::microprocess::attributes::{self, OwnAttributes};
 use crate::microprocess::id_prefix;
 use crate::microprocess::protocol::state::{Phase, State, Wake};
 use crate::microprocess::protocol::wake_flag::WakeFlag;
@@ -65,6 +66,8 @@ pub(crate) struct Mp {
     pub(crate) panicked: Cell<bool>,
     /// Whether its scope has a deadline.
     pub(crate) bounded: Cell<bool>,
+    /// Version of its attributes: see [`crate::microprocess::attributes`].
+    pub(crate) attributes_version: Cell<u64>,
     /// The scope that waits for its end.
     pub(crate) scope: Cell<Option<NonNull<ScopeHead>>>,
     /// When its timer is due, on the instance's clock. For reports.
@@ -90,6 +93,7 @@ pub(crate) struct Mp {
     pub(crate) deadline: Cell<Option<Instant>>,
     /// Accounting for policies that are not static: see [`crate::priority::placement`].
     pub(crate) account: Cell<Account>,
+    pub(crate) own_attributes: OwnAttributes,
     /// Lock of this resource, for the lock designs with one lock per resource.
     pub(crate) claim: Claim,
     /// The record that was created after this one: see [`crate::memory::pool::for_each`].
@@ -114,6 +118,10 @@ const _: () = assert!(size_of::<Mp>() <= stack::RECORD);
 // A park accesses both, so they share a cache line.
 const _: () =
     assert!(std::mem::offset_of!(Mp, bounded) / 64 == std::mem::offset_of!(Mp, wait_kind) / 64);
+// A switch accesses both.
+const _: () = assert!(
+    std::mem::offset_of!(Mp, attributes_version) / 64 == std::mem::offset_of!(Mp, level) / 64
+);
 
 /// Returns the number of bytes by which the top of a slot is shifted (cache colouring). Slots are
 /// whole pages apart. Unshifted, all records, block headers and stack tops would fall into the same
@@ -201,6 +209,7 @@ impl Mp {
             outcome_dropped: Cell::new(false),
             panicked: Cell::new(false),
             bounded: Cell::new(false),
+            attributes_version: Cell::new(attributes::USUAL),
             scope: Cell::new(None),
             token: AtomicU32::new(0),
             timer: AtomicU32::new(0),
@@ -218,6 +227,7 @@ impl Mp {
             label: [const { AtomicU8::new(0) }; 47],
             deadline: Cell::new(None),
             account: Cell::new(Account::default()),
+            own_attributes: OwnAttributes::new(),
             claim: Claim::new(),
             newer: AtomicPtr::new(std::ptr::null_mut()),
         };
@@ -295,7 +305,10 @@ impl Mp {
     }
 
     pub(crate) fn set_label(&self, name: Option<&str>) {
-        let bytes = name.unwrap_or("").as_bytes();
+        self.set_label_bytes(name.unwrap_or("").as_bytes());
+    }
+
+    pub(crate) fn set_label_bytes(&self, bytes: &[u8]) {
         let n = bytes.len().min(self.label.len());
         for (to, from) in self.label.iter().zip(&bytes[..n]) {
             to.store(*from, Ordering::Relaxed);

@@ -22,6 +22,8 @@ pub(crate) enum Reason {
     Often = 1,
     /// No kernel thread was left to take over its VP, or to hand it one.
     NoSpare = 2,
+    /// It has a kernel thread of its own for the rest of its life: see [`crate::upcall::bind`].
+    Bound = 3,
 }
 
 impl Reason {
@@ -29,6 +31,7 @@ impl Reason {
         match self {
             Reason::Often => "blocks often in calls unknown to the runtime",
             Reason::NoSpare => "no kernel thread was left",
+            Reason::Bound => "has a kernel thread of its own",
         }
     }
 }
@@ -39,6 +42,8 @@ pub(crate) struct Sticky {
     pub(crate) parker: StickyParker,
     /// The [`Reason`], or 0 if the microprocess is not sticky. Any thread may read it.
     pub(crate) reason: AtomicU8,
+    /// Whether the microprocess keeps its kernel thread for the rest of its life.
+    pub(crate) is_bound: Cell<bool>,
     pub(crate) weight: Cell<u8>,
     pub(crate) yields: Cell<u8>,
     /// Whether it has blocked outside of the runtime since it was last on a VP.
@@ -54,6 +59,7 @@ impl Sticky {
         Sticky {
             parker: StickyParker::new(),
             reason: AtomicU8::new(0),
+            is_bound: Cell::new(false),
             weight: Cell::new(0),
             yields: Cell::new(0),
             has_blocked: Cell::new(false),
@@ -62,9 +68,15 @@ impl Sticky {
         }
     }
 
-    /// Resets the state for a new life of the record.
-    pub(crate) fn begin(&self) {
+    /// Resets the state for a new life of the record, which binds itself at its start if
+    /// `is_bound`.
+    pub(crate) fn begin(&self, is_bound: bool) {
         self.has_blocked.set(false);
+        self.is_bound.set(is_bound);
+    }
+
+    pub(crate) fn set_reason(&self, reason: Reason) {
+        self.reason.store(reason as u8, Ordering::Relaxed);
     }
 
     /// Returns why the microprocess is sticky, if it is. Callable from any thread; the result may
@@ -73,6 +85,7 @@ impl Sticky {
         match self.reason.load(Ordering::Relaxed) {
             1 => Some(Reason::Often),
             2 => Some(Reason::NoSpare),
+            3 => Some(Reason::Bound),
             _ => None,
         }
     }

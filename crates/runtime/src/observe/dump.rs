@@ -9,6 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use kumihimo_arch::signal_mask;
 use kumihimo_backtrace::unwind::call_of;
 use kumihimo_backtrace::{From, STACK, Symbols, Trace, Walker};
 use kumihimo_resource::id::Printed;
@@ -67,7 +68,7 @@ fn apart<R: Send>(f: impl FnOnce(bool) -> R + Send) -> R {
     let run = |walks| take().map(|f| f(walks));
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("kumihimo-dump".into()).stack_size(STACK);
-        match thread.spawn_scoped(scope, || run(true)) {
+        match signal_mask::while_blocked(|| thread.spawn_scoped(scope, || run(true))) {
             Ok(thread) => {
                 thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
             }

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use kumihimo_arch::signal_mask;
 use kumihimo_events::wakeup::add_to_eventfd;
 
 use crate::kernel_thread::fork;
@@ -71,14 +72,13 @@ fn install(signal: i32) -> io::Result<()> {
     // SAFETY: a new descriptor without another owner.
     let call = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut calls = std::fs::File::from(call.try_clone()?);
-    std::thread::Builder::new().name("kumihimo-dump".into()).stack_size(2 << 20).spawn(
-        move || {
-            // Several requests meanwhile are served as one.
-            while calls.read_exact(&mut [0; 8]).is_ok() {
-                dump::to_standard_error();
-            }
-        },
-    )?;
+    let builder = std::thread::Builder::new().name("kumihimo-dump".into()).stack_size(2 << 20);
+    signal_mask::spawn_blocked(builder, move || {
+        // Several requests meanwhile are served as one.
+        while calls.read_exact(&mut [0; 8]).is_ok() {
+            dump::to_standard_error();
+        }
+    })?;
     CALL.store(call.as_raw_fd(), Ordering::Release);
     std::mem::forget(call);
     let mut action = before;

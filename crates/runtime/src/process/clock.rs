@@ -11,14 +11,7 @@ pub fn monotonic() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Returns the CPU time of the calling kernel thread in nanoseconds.
-pub(crate) fn cpu_time() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a live timespec to be written. The call does not wait, and cannot fail: Linux has had
-    // this clock since 2.6.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
+pub(crate) use kumihimo_arch::kernel_attributes::cpu_time;
 
 /// Returns the instant `time` from now. A time beyond the range of the clock becomes 30 years.
 pub(crate) fn after(time: Duration) -> Instant {

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use kumihimo_events::Slot;
@@ -30,6 +31,9 @@ use crate::scheduler::thread_place;
 /// The control socket's view of the process, whichever runtime runs.
 #[derive(Debug)]
 pub(crate) struct ControlSocket;
+
+/// Reads the metrics of gates, which are a crate above this one.
+pub(crate) static GATE_METRICS: OnceLock<fn() -> Vec<Metric>> = OnceLock::new();
 
 /// The microprocesses that are on a kernel thread, by ID.
 struct Threads(HashMap<u64, OnThread>);
@@ -246,7 +250,9 @@ impl ControlHandler for ControlSocket {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        metrics::metrics().map_or_else(Vec::new, |m| m.families())
+        let mut all = metrics::metrics().map_or_else(Vec::new, |m| m.families());
+        all.extend(GATE_METRICS.get().map_or_else(Vec::new, |read| read()));
+        all
     }
 
     fn trace(&self, out: &mut dyn io::Write) -> io::Result<()> {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use kumihimo_config::MachineDir;
 use kumihimo_machine::Error;
-use kumihimo_machine::handler::ControlHandler;
+use kumihimo_machine::handler::{ControlHandler, Metric};
 use kumihimo_machine::space::{Control, Number};
 use kumihimo_resource::id::Location;
 use kumihimo_resource::locking::Locking;
@@ -23,7 +23,7 @@ use crate::kernel_thread::no_events::lock;
 use crate::microprocess::identity;
 use crate::process::board;
 use crate::resource::builtin_kinds;
-use crate::resource::control_socket::ControlSocket;
+use crate::resource::control_socket::{ControlSocket, GATE_METRICS};
 
 struct Member {
     number: Option<Arc<Number>>,
@@ -35,6 +35,12 @@ struct Member {
 }
 
 static MEMBER: OnceLock<Member> = OnceLock::new();
+
+/// Has the metrics of this process include those that `read` returns: those of gates.
+#[doc(hidden)]
+pub fn add_gate_metrics(read: fn() -> Vec<Metric>) {
+    let _ = GATE_METRICS.set(read);
+}
 
 /// Begins the membership. Called before the first microprocess of the process begins. Blocks the
 /// kernel thread for some tens of microseconds.

@@ -12,6 +12,7 @@ use kumihimo_arch::cpu;
 use kumihimo_policy::{Priority, Why};
 use kumihimo_queue::{Origin, Place};
 
+use crate::kernel_thread::attributes;
 use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::record::Mp;
 use crate::scheduler::carrier::Carrier;
@@ -144,6 +145,7 @@ impl Carrier {
     /// Performs the pending action for the microprocess that left. Called first on the new stack.
     #[inline(always)]
     pub(crate) fn arrive(self) -> Carrier {
+        self.apply_attributes();
         // A kernel thread that lost its VP inside `blocking` switches to its own stack without a
         // VP.
         if !self.has_vp() {
@@ -165,6 +167,17 @@ impl Carrier {
             self.arrive_otherwise(after, by);
         }
         self
+    }
+
+    /// Gives the kernel thread the attributes of what runs here now, before the previous
+    /// microprocess is published.
+    #[inline(always)]
+    fn apply_attributes(&self) {
+        let mp = self.running();
+        let version = mp.map_or_else(attributes::idle_version, |mp| mp.attributes_version.get());
+        if version != self.kernel_thread().applied.version.get() {
+            self.kernel_thread().apply_attributes(mp);
+        }
     }
 
     // Not inlined, to keep the frame of `leave` small.

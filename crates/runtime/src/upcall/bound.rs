@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_arch::cpu::{self, Context};
 
+use crate::kernel_thread::attributes;
 use crate::kernel_thread::gs_record::{KernelThread, running_here};
 use crate::microprocess::record::Mp;
 use crate::scheduler::carrier::Carrier;
@@ -15,6 +16,9 @@ use crate::trace_hooks;
 pub(crate) fn publish_bound(instance: &Instance, kt: &KernelThread) {
     // SAFETY: null or a record.
     let Some(mp) = (unsafe { kt.current.replace(std::ptr::null()).as_ref() }) else { return };
+    if kt.applied.version.get() != attributes::idle_version() {
+        kt.apply_attributes(None);
+    }
     let left = kt.left.replace(Context::NULL);
     let has_entry = left != Context::NULL && {
         mp.leaves_its_thread(left);

@@ -18,13 +18,12 @@ use std::sync::atomic::Ordering;
 use kumihimo_arch::cpu::Context;
 use kumihimo_events::return_queue::Offer;
 
-use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
+use crate::kernel_thread::gs_record::KernelThread;
 use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::record::Mp;
 use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::Instance;
 use crate::trace_hooks;
-use crate::upcall::sticky;
 
 /// Gives away the VP of the calling kernel thread, which has entered and keeps its microprocess.
 /// Any kernel thread may take the VP. Async-signal-safe. Only where
@@ -94,20 +93,6 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
     }
     // Events raised meanwhile are delivered when the microprocess next enters the runtime.
     let _ = kt.unmask_quietly();
-}
-
-/// Waits for a VP in a signal handler that has interrupted `mp`, which runs without one. Does
-/// nothing where a handler may not wait. A sticky `mp` was recalled and stops being sticky.
-/// Async-signal-safe.
-pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
-    if kt.events().may_stand_aside() {
-        kt.in_handler(|| {
-            if standing() == Standing::Sticky {
-                sticky::end(kt.instance(), kt, mp);
-            }
-            await_turn(kt.instance(), mp);
-        });
-    }
 }
 
 impl Carrier {

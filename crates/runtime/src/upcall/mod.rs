@@ -4,11 +4,13 @@
 //! `kumihimo_events` calls into this room with events, and this room acts on VPs through
 //! `scheduler`. May use `scheduler` and the rooms that `scheduler` may use.
 
+pub(crate) mod bind;
 pub(crate) mod bound;
 pub(crate) mod handoff;
 pub(crate) mod preempt;
 pub(crate) mod regain;
 pub(crate) mod sticky;
+pub(crate) mod sticky_return;
 pub(crate) mod timekeeper;
 pub(crate) mod user_scheduler;
 pub(crate) mod waiter_release;

@@ -25,7 +25,6 @@
 //! holds does not depend on the runtime: such a waiter continues without a VP if its VP is stalled
 //! ([`crate::upcall::handoff`]).
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::{inject, interrupted, regions};
@@ -40,14 +39,11 @@ use crate::priority::placement::SHORT;
 use crate::scheduler::carrier::Carrier;
 use crate::scheduler::vp::bump;
 use crate::trace_hooks;
-use crate::upcall::{handoff, sticky};
+use crate::upcall::{handoff, sticky, sticky_return};
 
 /// Number of attempts to inject a call, within a millisecond, before the kernel thread stands
 /// aside.
 const MAX_INJECT_ATTEMPTS: u32 = 4;
-
-/// Signals that a kernel thread of the runtime blocks outside of handlers.
-static USUAL_MASK: OnceLock<u64> = OnceLock::new();
 
 /// Installs the hooks of the preemption. Called once per process, before the first microprocess
 /// runs.
@@ -100,17 +96,6 @@ fn end_still() {
     }
 }
 
-/// Records the signal mask of a starting pool thread as the usual one.
-pub(crate) fn note_usual_mask() {
-    USUAL_MASK.get_or_init(|| {
-        // SAFETY: all zeros is a valid set.
-        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: a live set to be written.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set) };
-        first_word(&set)
-    });
-}
-
 /// Returns the first 64 bits of the set, which are the kernel's own signal set.
 fn first_word(set: &libc::sigset_t) -> u64 {
     // SAFETY: a sigset_t is at least that long, and aligned for it.
@@ -141,7 +126,7 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
     }
     if kt.events().vp().is_none() {
         // The microprocess continued without a VP, or is sticky.
-        handoff::await_another_turn(kt, mp);
+        sticky_return::await_another_turn(kt, mp);
         return true;
     }
     // SAFETY: the caller's promise; GS is set, so is the instance.
@@ -167,8 +152,9 @@ unsafe fn inject_into(mp: &Mp, context: *mut ucontext_t) -> bool {
     let (pc, mask) = unsafe {
         (interrupted::position(context).program_counter, first_word(&(*context).uc_sigmask))
     };
-    let usual = USUAL_MASK.get().copied().unwrap_or(0);
-    if mp.fs.get() == 0 || mask & !usual != 0 || mp.linking.get() != 0 || regions::is_closed(pc) {
+    // Other signals are blocked in a signal handler.
+    let own = mp.attributes().signal_mask;
+    if mp.fs.get() == 0 || mask & !own != 0 || mp.linking.get() != 0 || regions::is_closed(pc) {
         return false;
     }
     let (low, _) = pool::bounds(mp);
@@ -202,7 +188,7 @@ fn deliver() {
         // SAFETY: not foreign: GS is set.
         if standing() == Standing::Sticky && !unsafe { KernelThread::here() }.is_in_handler() {
             // If a recall raised the event, the caller is on a VP from here.
-            drop(sticky::return_if_recalled());
+            drop(sticky_return::return_if_recalled());
         }
         // SAFETY: not foreign: GS is set.
         let kt = unsafe { KernelThread::begin_guard() };

@@ -2,7 +2,7 @@
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
 use crate::scheduler::carrier::Carrier;
-use crate::upcall::{bound, sticky};
+use crate::upcall::{bound, sticky, sticky_return};
 
 impl Carrier {
     /// As [`current`](Carrier::current). A caller whose VP was taken over first waits for its turn
@@ -11,7 +11,7 @@ impl Carrier {
     pub(crate) fn regain() -> Option<Carrier> {
         Carrier::current().or_else(|| match standing() {
             Standing::OnVp => return_or_stick(),
-            Standing::Sticky => sticky::return_if_recalled(),
+            Standing::Sticky => sticky_return::return_if_recalled(),
             Standing::Foreign | Standing::Bound => None,
         })
     }
@@ -21,17 +21,17 @@ impl Carrier {
     pub(crate) fn regain_to_wait() -> Option<Carrier> {
         Carrier::current().or_else(|| match standing() {
             Standing::OnVp => return_or_stick(),
-            Standing::Sticky => sticky::leave_to_wait(),
+            Standing::Sticky => sticky_return::leave_to_wait(),
             Standing::Foreign | Standing::Bound => None,
         })
     }
 
     /// As [`regain`](Carrier::regain), but puts even a sticky caller on a VP. Returns `None` on a
-    /// foreign kernel thread or inside `blocking`. May switch.
+    /// foreign kernel thread, inside `blocking` and in a bound microprocess. May switch.
     pub(crate) fn obtain() -> Option<Carrier> {
         Carrier::current().or_else(|| match standing() {
             Standing::OnVp => Some(bound::return_to_vp()),
-            Standing::Sticky => sticky::current().map(|(kt, mp)| sticky::leave(kt, mp)),
+            Standing::Sticky => sticky::current().and_then(|(kt, mp)| sticky_return::leave(kt, mp)),
             Standing::Foreign | Standing::Bound => None,
         })
     }

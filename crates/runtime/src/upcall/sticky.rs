@@ -34,19 +34,16 @@ use crate::microprocess::record::Mp;
 use crate::microprocess::sticky_state::{Reason, WEIGHT};
 use crate::microprocess::wait_reason::Wait;
 use crate::process::clock::cpu_time;
-use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::Instance;
 use crate::scheduler::thread_place;
 use crate::trace_hooks;
-use crate::upcall::bound;
-
-/// Number of yields in a row after which the runtime checks whether the microprocess still blocks
-/// elsewhere.
-const YIELDS: u8 = 64;
 
 /// Decides whether `mp` continues without a VP after a block outside of the runtime, and why. `mp`
 /// is the caller or the microprocess that was interrupted on this kernel thread. Async-signal-safe.
 pub(crate) fn reason(instance: &Instance, mp: &Mp) -> Option<Reason> {
+    if mp.sticky.is_bound.get() {
+        return Some(Reason::Bound);
+    }
     if !instance.settings.sticky || instance.levels_differ_for(mp) || mp.state.is_suspended() {
         return None;
     }
@@ -72,7 +69,7 @@ pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Rea
     own.since.set(cpu_time());
     // As if a wait in the runtime had just ended: the next check subtracts one.
     own.switches.set(voluntary_switches().saturating_sub(1));
-    own.reason.store(reason as u8, Ordering::Relaxed);
+    own.set_reason(reason);
     instance.sticky.now.fetch_add(1, Ordering::SeqCst);
     instance.sticky.changes.fetch_add(1, Ordering::Relaxed);
     kt.keep_to_no_core();
@@ -102,9 +99,10 @@ pub(crate) fn end(instance: &Instance, kt: &KernelThread, mp: &Mp) {
     trace_hooks::sticks(&instance.trace, kt.tid(), mp, false);
 }
 
-/// Whether `mp` must obtain a VP before it continues in its own code.
+/// Whether `mp` must obtain a VP before it continues in its own code. The kernel schedules a bound
+/// one whatever levels exist.
 pub(crate) fn is_recalled(instance: &Instance, mp: &Mp) -> bool {
-    instance.has_levels() || mp.state.is_suspended()
+    mp.state.is_suspended() || !mp.sticky.is_bound.get() && instance.has_levels()
 }
 
 /// Returns the caller and its kernel thread, if the caller is sticky.
@@ -118,44 +116,6 @@ pub(crate) fn current() -> Option<(&'static KernelThread, &'static Mp)> {
     let (kt, mp) =
         unsafe { (KernelThread::here(), crate::kernel_thread::gs_record::running_here()) };
     mp.map(|mp| (kt, mp))
-}
-
-/// Ends the stickiness of the caller, which waits for its turn on a VP. May switch.
-#[cold]
-pub(crate) fn leave(kt: &KernelThread, mp: &'static Mp) -> Carrier {
-    end(kt.instance(), kt, mp);
-    bound::return_to_vp()
-}
-
-/// Moves the caller to a VP if it is sticky and was recalled. Called when it enters the runtime.
-#[cold]
-pub(crate) fn return_if_recalled() -> Option<Carrier> {
-    let (kt, mp) = current()?;
-    is_recalled(kt.instance(), mp).then(|| leave(kt, mp))
-}
-
-/// Moves the caller to a VP if it is sticky and hardly blocks outside of the runtime any more.
-/// Called when it is about to wait in the runtime.
-#[cold]
-pub(crate) fn leave_to_wait() -> Option<Carrier> {
-    let (kt, mp) = current()?;
-    let (blocks, sleeps) = mp.sticky.weigh(voluntary_switches());
-    kt.instance().sticky.sleeps.fetch_add(sleeps, Ordering::Relaxed);
-    mp.sticky.yields.set(0);
-    (!blocks || is_recalled(kt.instance(), mp)).then(|| leave(kt, mp))
-}
-
-/// Moves the caller to a VP if it is sticky and has done nothing but yield for long. Called when it
-/// yields.
-#[cold]
-pub(crate) fn leave_to_yield() -> Option<Carrier> {
-    let (kt, mp) = current()?;
-    let yields = mp.sticky.yields.get() + 1;
-    mp.sticky.yields.set(yields);
-    if yields >= YIELDS {
-        return leave_to_wait();
-    }
-    is_recalled(kt.instance(), mp).then(|| leave(kt, mp))
 }
 
 /// Blocks the kernel thread of the caller, which is sticky, until it is woken, with the semantics
@@ -205,7 +165,7 @@ fn sleep(mp: &Mp, until: Option<Instant>) {
 
 /// Returns the number of voluntary context switches of the calling kernel thread. A system call,
 /// 0.3 us.
-fn voluntary_switches() -> u64 {
+pub(crate) fn voluntary_switches() -> u64 {
     // SAFETY: all zeros is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: a live rusage to be written. The call cannot fail.

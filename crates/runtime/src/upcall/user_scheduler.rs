@@ -21,12 +21,15 @@ impl UserScheduler for Instance {
         // alternate stack, which is used instead. Under a `main` that is not Rust's, an overflow
         // then ends in a bare SIGSEGV.
         let _alt_stack = overflow::alt_stack_for_this_thread().ok();
-        preempt::note_usual_mask();
         affinity::begin_on_all_cores();
         kernel_slice::begin();
         // SAFETY: the address of this instance, of which the kernel's half holds a reference
         // count for each kernel thread.
         unsafe { KernelThread::with(std::ptr::from_ref(self).cast(), thread, live) };
+    }
+
+    fn sets_signal_masks(&self) -> bool {
+        true
     }
 
     fn blocked(&self, vp: u32) -> Answer {

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use crate::kernel_thread::gs_record::{KernelThread, Standing, set_standing};
 use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::record::Mp;
+use crate::microprocess::sticky_state::Reason;
 use crate::microprocess::wait_reason::Wait;
 use crate::scheduler::carrier::Carrier;
 use crate::trace_hooks;
-use crate::upcall::bound;
+use crate::upcall::{bind, bound, sticky};
 use crate::wait::tracing_spans;
 
 /// Runs `f`, which may block the kernel thread, while the VP runs other microprocesses under
@@ -92,6 +93,9 @@ fn take_back(mp: &'static Mp) {
     // Set in the microprocess's own thread-local block, since it is on a VP when it continues. A
     // lean microprocess uses its kernel thread's block, for which the value is correct, too.
     set_standing(Standing::OnVp);
+    if mp.sticky.is_bound.get() {
+        return stay_bound(kt, mp, mine);
+    }
     if mine {
         // SAFETY: masked just now, with the VP here.
         let carrier = unsafe { Carrier::here() };
@@ -107,4 +111,19 @@ fn take_back(mp: &'static Mp) {
     kt.detach_vp();
     // SAFETY: bound and masked; the slot shows that the VP was taken.
     drop(unsafe { bound::leave_bound(mp) });
+}
+
+/// Ends `blocking` of a microprocess that was bound meanwhile: it keeps its kernel thread.
+#[cold]
+fn stay_bound(kt: &KernelThread, mp: &'static Mp, mine: bool) {
+    if mine {
+        // SAFETY: masked by `take_back`, with the VP here.
+        bind::stay_after_blocking(kt, mp, unsafe { Carrier::here() });
+    } else {
+        kt.detach_vp();
+        sticky::begin(kt.instance(), kt, mp, Reason::Bound);
+        kt.unmask();
+    }
+    // Honours a suspension that was requested meanwhile.
+    drop(Carrier::regain());
 }

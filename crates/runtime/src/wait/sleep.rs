@@ -9,7 +9,7 @@ use crate::microprocess::wait_reason::Wait;
 use crate::process::clock::after;
 use crate::process::futex;
 use crate::scheduler::carrier::Carrier;
-use crate::upcall::sticky;
+use crate::upcall::sticky_return;
 use crate::wait::{cancel, park};
 
 #[cold]
@@ -53,7 +53,7 @@ pub fn yield_now() {
         }
         None => {
             cancel::point();
-            match sticky::leave_to_yield() {
+            match sticky_return::leave_to_yield() {
                 Some(carrier) => drop(carrier.give_way(Why::Yielded)),
                 None => std::thread::yield_now(),
             }

@@ -73,10 +73,12 @@ impl<R: RawExclusive, T: ?Sized> Guarded<R, T> {
 }
 
 impl<R, T: ?Sized + fmt::Debug> Guarded<R, T> {
-    /// Formats a lock of type `name`; `attempt` is the result of trying to lock it.
+    /// Formats a lock of type `name`; `attempt` is the result of trying to lock it, and `locked`
+    /// stands for the data of a held lock.
     pub(crate) fn debug<G: Deref<Target = T>>(
         &self,
         name: &str,
+        locked: &dyn fmt::Debug,
         attempt: TryLockResult<G>,
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
@@ -84,7 +86,7 @@ impl<R, T: ?Sized + fmt::Debug> Guarded<R, T> {
         match attempt {
             Ok(guard) => d.field("data", &&*guard),
             Err(TryLockError::Poisoned(e)) => d.field("data", &&**e.get_ref()),
-            Err(TryLockError::WouldBlock) => d.field("data", &format_args!("<locked>")),
+            Err(TryLockError::WouldBlock) => d.field("data", locked),
         };
         d.field("poisoned", &self.poison.get());
         d.finish_non_exhaustive()

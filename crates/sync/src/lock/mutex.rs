@@ -264,6 +264,6 @@ impl<T: Default> Default for Mutex<T> {
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.debug("Mutex", self.try_lock(), f)
+        self.0.debug("Mutex", &"<locked>", self.try_lock(), f)
     }
 }

@@ -388,7 +388,7 @@ impl<T: ?Sized + fmt::Display> fmt::Display for RwLockWriteGuard<'_, T> {
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.debug("RwLock", self.try_read(), f)
+        self.0.debug("RwLock", &format_args!("<locked>"), self.try_read(), f)
     }
 }
 

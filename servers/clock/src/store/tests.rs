@@ -45,7 +45,7 @@ fn listing_resumes_at_its_offset() {
 #[test]
 fn nothing_can_be_changed() {
     let clock = Clock::new();
-    let caller = Caller { uid: 0, gid: 0, pid: 1 };
+    let caller = Caller { uid: 0, gid: 0, pid: 1, umask: 0 };
     assert_eq!(clock.make(&caller, ROOT, b"x", New::File { mode: 0o644 }), Err(Errno::ROFS));
     assert_eq!(clock.unlink(ROOT, b"now"), Err(Errno::ROFS));
     assert_eq!(clock.write(Node(2), Handle(0), 0, b"1"), Err(Errno::ROFS));

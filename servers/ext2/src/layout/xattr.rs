@@ -57,7 +57,7 @@ pub fn is_acl(index: u8) -> bool {
 
 /// Reads entries from `first` on. The offsets of their values count from `origin`.
 pub fn read(bytes: &[u8], first: usize, origin: usize) -> Result<Vec<Attribute>, &'static str> {
-    let (mut all, mut at) = (Vec::new(), first);
+    let (mut all, mut at, mut total) = (Vec::new(), first, 0);
     loop {
         if at + 4 > bytes.len() {
             return Err("the list of attributes has no end");
@@ -78,6 +78,11 @@ pub fn read(bytes: &[u8], first: usize, origin: usize) -> Result<Vec<Attribute>,
         let value =
             bytes.get(origin..).and_then(|from| from.get(offset..offset.checked_add(size)?));
         let value = value.ok_or("an attribute's value is out of bounds")?;
+        // Values that share bytes would take more memory than the block.
+        total += size;
+        if total > bytes.len() {
+            return Err("the values of attributes overlap");
+        }
         all.push(Attribute { index: bytes[at + 1], name: name.to_vec(), value: value.to_vec() });
         at += (ENTRY + length).next_multiple_of(4);
     }

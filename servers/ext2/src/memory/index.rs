@@ -4,8 +4,11 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
+use kumihimo::sync::Arc;
+
+use super::claims::{Claimed, Claims};
+
 /// Positions of a directory's names, and of free space.
-#[derive(Default)]
 pub struct Index {
     /// Position of an entry in the directory by the hash of its name, in units of four bytes.
     places: HashMap<u64, u32, foldhash::fast::FixedState>,
@@ -16,9 +19,23 @@ pub struct Index {
     /// First block that may have room for the last requested size; all blocks before it have less.
     first: (usize, usize),
     hasher: foldhash::fast::RandomState,
+    /// Blocks of the directory.
+    pub claimed: Claimed,
 }
 
 impl Index {
+    /// Creates an index without entries, which records its blocks in `claims`.
+    pub fn new(claims: &Arc<Claims>) -> Index {
+        Index {
+            places: HashMap::default(),
+            collided: Vec::new(),
+            room: Vec::new(),
+            first: (0, 0),
+            hasher: foldhash::fast::RandomState::default(),
+            claimed: Claimed::new(claims),
+        }
+    }
+
     /// Adds an entry.
     pub fn add(&mut self, name: &[u8], place: u64) {
         let (hash, place) = (self.hasher.hash_one(name), u32::try_from(place / 4).unwrap_or(0));

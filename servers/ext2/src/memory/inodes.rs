@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kumihimo::sync::atomic::AtomicU64;
+use kumihimo::sync::atomic::{AtomicBool, AtomicU64};
 use kumihimo::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use kumihimo_store::{Attributes, Kind, Node};
 
@@ -27,6 +27,8 @@ pub struct Inode {
     /// Decoded contents; held briefly.
     pub(crate) state: Mutex<State>,
     pub(crate) loading: Mutex<()>,
+    /// Whether the block map of a directory was checked.
+    pub is_checked: AtomicBool,
     /// End of the last read: a read that starts there is sequential.
     pub read_to: AtomicU64,
     /// Last transaction that modified the inode.
@@ -74,6 +76,7 @@ impl Inode {
             lock: RwLock::new(None),
             state: Mutex::new(state),
             loading: Mutex::new(()),
+            is_checked: AtomicBool::new(false),
             read_to: AtomicU64::new(0),
             changed: AtomicU64::new(0),
         }

@@ -3,6 +3,10 @@
 //! Directories with a hash tree are read as by a reader without support for it: inner nodes of the
 //! tree appear as empty entries. The first change clears the `INDEX` flag, as Linux's ext2 does.
 
+use std::collections::HashSet;
+use std::fmt;
+
+use kumihimo::sync::atomic::Ordering::Relaxed;
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind};
 
@@ -65,9 +69,44 @@ impl Ext2 {
         })
     }
 
-    /// Returns the number of blocks of a directory.
-    pub(crate) fn directory_blocks(&self, directory: &Inode) -> u64 {
-        directory.state().fields.size / self.geometry.block_size as u64
+    /// Returns the number of blocks of a directory. The first call checks that they are different
+    /// blocks, without a hole. The size alone proves nothing: a directory of a few kilobytes may
+    /// claim gigabytes that all lie in one block.
+    pub(crate) fn directory_blocks(&self, directory: &Inode) -> Result<u64, Errno> {
+        let (size, block) = {
+            let state = directory.state();
+            (state.fields.size, state.fields.block)
+        };
+        let blocks = size / self.geometry.block_size as u64;
+        if blocks > 1 && !directory.is_checked.load(Relaxed) {
+            self.check_directory(directory.number, &block, blocks)?;
+            directory.is_checked.store(true, Relaxed);
+        }
+        Ok(blocks)
+    }
+
+    fn check_directory(&self, number: u32, block: &[u32; 15], blocks: u64) -> Result<(), Errno> {
+        let damaged = |what: fmt::Arguments<'_>| {
+            self.complaints.damage(format_args!("inode {number}: a directory with {what}"));
+            Err(Errno::IO)
+        };
+        let mut seen = HashSet::new();
+        self.walk_map(number, block, 0, |run| {
+            if run.logical >= blocks {
+                return Ok(Some(()));
+            }
+            let Some(start) = run.start else {
+                return damaged(format_args!("a hole at block {}", run.logical));
+            };
+            let count = run.count.min(blocks - run.logical);
+            for at in (start..).take(usize::try_from(count).unwrap_or(usize::MAX)) {
+                if !seen.insert(at) {
+                    return damaged(format_args!("block {at} more than once"));
+                }
+            }
+            Ok(None)
+        })?;
+        Ok(())
     }
 
     /// Visits the entries of a block until `take` returns a value. Reports damage and returns it as
@@ -122,7 +161,7 @@ impl Ext2 {
             }
             return Ok(None);
         }
-        for logical in 0..self.directory_blocks(directory) {
+        for logical in 0..self.directory_blocks(directory)? {
             let block = self.directory_block(directory, logical)?;
             let wanted = |entry: &Entry<'_>| {
                 (entry.number != 0 && entry.name == name).then_some((entry.number, entry.at))
@@ -142,7 +181,7 @@ impl Ext2 {
         directory: &Arc<Inode>,
         name: &[u8],
     ) -> Result<Option<Arc<Inode>>, Errno> {
-        let small = self.directory_blocks(directory) <= 1;
+        let small = self.directory_blocks(directory)? <= 1;
         let lock = directory.lock.read().unwrap_or_else(PoisonError::into_inner);
         if lock.is_some() || small {
             let place = self.find_name(directory, lock.as_deref(), name)?;
@@ -162,9 +201,9 @@ impl Ext2 {
         index: &'a mut Option<Box<Index>>,
     ) -> Result<&'a mut Index, Errno> {
         if index.is_none() {
-            let mut built = Box::new(Index::default());
+            let mut built = Box::new(Index::new(&self.claims));
             let size = self.geometry.block_size as u64;
-            let blocks = self.directory_blocks(directory);
+            let blocks = self.directory_blocks(directory)?;
             let numbers = directory.state().fields.block;
             let mut logical = 0;
             while logical < blocks {
@@ -176,6 +215,7 @@ impl Ext2 {
                 };
                 self.cache.load(start, extent.count)?;
                 for block in start..start + extent.count {
+                    self.claim(directory, &mut built, block)?;
                     let (mut room, base) = (0, logical * size);
                     self.scan(directory.number, block, |entry| -> Option<()> {
                         room = room.max(entry.length - entry.used());
@@ -191,6 +231,18 @@ impl Ext2 {
             *index = Some(built);
         }
         index.as_deref_mut().ok_or(Errno::IO)
+    }
+
+    /// Records that a block belongs to a directory with an index, and to no other one.
+    fn claim(&self, directory: &Inode, index: &mut Index, block: u32) -> Result<(), Errno> {
+        if index.claimed.claim(block) {
+            return Ok(());
+        }
+        self.complaints.damage(format_args!(
+            "inode {}: a directory: its block {block} is in another directory too",
+            directory.number
+        ));
+        Err(Errno::IO)
     }
 
     /// Finds space for a name, and extends the directory if there is none.
@@ -236,8 +288,9 @@ impl Ext2 {
         index: &mut Index,
     ) -> Outcome<(u64, u32)> {
         let size = self.geometry.block_size;
-        let logical = self.directory_blocks(directory);
+        let logical = self.directory_blocks(directory)?;
         let (block, _, new) = self.fill_extent(transaction, directory, logical, 1)?;
+        self.claim(directory, index, block)?;
         let mut bytes = vec![0; size];
         dirent::set_length(&mut bytes, 0, size);
         self.cache.put(block, Class::Directory, bytes.into(), new);
@@ -351,7 +404,7 @@ impl Ext2 {
 
     /// Returns whether a directory contains only `.` and `..`. The caller holds its lock.
     pub(crate) fn is_empty(&self, directory: &Inode) -> Result<bool, Errno> {
-        for logical in 0..self.directory_blocks(directory) {
+        for logical in 0..self.directory_blocks(directory)? {
             let block = self.directory_block(directory, logical)?;
             let other = |entry: &Entry<'_>| {
                 (entry.number != 0 && entry.name != b"." && entry.name != b"..").then_some(())
@@ -377,9 +430,9 @@ impl Ext2 {
         Ok((number, block, at))
     }
 
-    /// Returns the blocks of a directory on the disk, without holes.
+    /// Returns the blocks of a directory on the disk, or none if its block map is damaged.
     pub(crate) fn blocks_of(&self, directory: &Inode) -> Vec<u32> {
-        (0..self.directory_blocks(directory))
+        (0..self.directory_blocks(directory).unwrap_or(0))
             .filter_map(|logical| self.directory_block(directory, logical).ok())
             .collect()
     }

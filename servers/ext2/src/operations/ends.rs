@@ -1,5 +1,7 @@
 //! End of inodes: an inode ends when it has neither a name nor a reference.
 
+use std::collections::HashSet;
+
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind};
 
@@ -89,10 +91,9 @@ impl Ext2 {
     /// kernel's ext3 and ext4 maintain this list; this store does not.
     pub(crate) fn end_orphans(&self) -> Result<(), Errno> {
         let mut number = self.allocator.superblock(|superblock| superblock.last_orphan());
-        let mut seen = 0;
+        let mut seen = HashSet::new();
         while number != 0 {
-            seen += 1;
-            if !self.geometry.is_inode(number) || number == 2 || seen > self.geometry.inodes {
+            if !self.geometry.is_inode(number) || number == 2 || !seen.insert(number) {
                 self.complaints
                     .damage(format_args!("inode {number}: it cannot be on the list of orphans"));
                 break;

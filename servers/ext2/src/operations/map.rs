@@ -66,7 +66,7 @@ impl Ext2 {
     }
 
     /// Checks that the number of an indirect block is valid.
-    fn check_indirect(&self, inode: u32, block: u32) -> Result<(), Errno> {
+    pub(crate) fn check_indirect(&self, inode: u32, block: u32) -> Result<(), Errno> {
         if self.geometry.is_for_files(block) {
             return Ok(());
         }
@@ -122,7 +122,7 @@ impl Ext2 {
     }
 
     /// Returns the first extent of these block numbers.
-    fn run(
+    pub(crate) fn run(
         &self,
         inode: u32,
         mut numbers: impl Iterator<Item = u32>,
@@ -291,13 +291,11 @@ impl Ext2 {
             let state = inode.state();
             (state.fields.block, state.fields.size)
         };
-        let (mut at, end) = (from, size.div_ceil(self.geometry.block_size as u64));
-        while at < end.max(from + 1) {
-            match self.find_extent(inode.number, &block, at, u32::MAX) {
-                Ok(extent) => at += u64::from(extent.count),
-                Err(_) => return,
-            }
-        }
+        let end = size.div_ceil(self.geometry.block_size as u64).max(from + 1);
+        // Freeing reports the error again.
+        let _ = self.walk_map(inode.number, &block, from, |run| {
+            Ok((run.logical + run.count >= end).then_some(()))
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 
 use kumihimo::sync::atomic::Ordering::Relaxed;
 use kumihimo::sync::{Arc, PoisonError, RwLockWriteGuard};
+use kumihimo_store::acl::{self, Acl};
 use kumihimo_store::{Caller, Entry, Errno, Kind, New, Node};
 
 use crate::Ext2;
@@ -54,13 +55,14 @@ impl Ext2 {
         self.throttle()?;
         let directory = self.held_directory(directory)?;
         let mut lock = self.lock_names(&directory)?;
+        let default = self.default_list(&directory)?;
         let made = self.modify(|transaction| {
             let Some(index) = lock.as_deref_mut() else { return Err(Errno::IO.into()) };
             self.changeable_names(&directory, false)?;
             if self.find_name(&directory, Some(index), name)?.is_some() {
                 return Err(Errno::EXIST.into());
             }
-            self.make(transaction, caller, (&directory, index), name, what)
+            self.make(transaction, (caller, default.as_ref()), (&directory, index), name, what)
         })?;
         self.entry(&made)
     }
@@ -68,7 +70,7 @@ impl Ext2 {
     fn make(
         &self,
         transaction: &Transaction<'_>,
-        caller: &Caller,
+        (caller, default): (&Caller, Option<&Acl>),
         (directory, index): (&Arc<Inode>, &mut Index),
         name: &[u8],
         what: New<'_>,
@@ -79,6 +81,11 @@ impl Ext2 {
             New::Symlink { .. } => (Kind::Symlink, 0o777),
             New::Special { kind, mode, .. } => (kind, mode),
         };
+        let asked = mode;
+        // Symbolic links have neither a mask nor a list.
+        let default = default.filter(|_| kind != Kind::Symlink);
+        let umask = if kind == Kind::Symlink { 0 } else { caller.umask };
+        let mode = acl::mode_of_new(default, asked, umask);
         let (mut fields, links) = self.fields_of_new(directory, caller, kind, mode);
         if let New::Special { device, kind: Kind::CharDevice | Kind::BlockDevice, .. } = what {
             fields.set_device(device);
@@ -112,6 +119,9 @@ impl Ext2 {
             _ => Ok(()),
         };
         let outcome = contents.and_then(|()| {
+            if let Some(default) = default {
+                self.inherit_list(transaction, &inode, default, asked)?;
+            }
             Ok(self.put_name(transaction, directory, index, gap, (name, number, kind))?)
         });
         if let Err(stop) = outcome {
@@ -188,6 +198,10 @@ impl Ext2 {
     fn unmake(&self, transaction: &Transaction<'_>, inode: &Arc<Inode>) {
         // Cannot fail: all its blocks are in memory.
         let _ = self.free_range(transaction, inode, 0, u64::MAX);
+        let attributes = inode.state().fields.acl_block;
+        if attributes != 0 {
+            let _ = self.drop_attributes(transaction, inode, attributes);
+        }
         let directory = self.change_inode(inode, |state| {
             (state.fields.links, state.dead) = (0, true);
             state.kind() == Kind::Directory

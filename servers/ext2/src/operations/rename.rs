@@ -1,5 +1,7 @@
 //! rename(2).
 
+use std::collections::HashSet;
+
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind, Node};
 
@@ -11,9 +13,6 @@ use crate::memory::inodes::{Inode, ROOT};
 use crate::memory::order::Thing;
 use crate::operations::directory::{Near, Place};
 use crate::operations::names::{Locked, MOST_LINKS};
-
-/// Maximum depth of directories: on a damaged disk they may form a cycle.
-const DEEPEST: usize = 1 << 16;
 
 /// Number of bytes that every disk writes atomically.
 const SECTOR: usize = 512;
@@ -88,7 +87,9 @@ impl Ext2 {
     /// Returns whether `above` equals `directory` or is an ancestor of it.
     fn is_above(&self, above: &Inode, directory: &Arc<Inode>) -> Result<bool, Errno> {
         let mut at = Arc::clone(directory);
-        for _ in 0..DEEPEST {
+        // On a damaged disk the parents may form a cycle.
+        let mut seen = HashSet::new();
+        while seen.insert(at.number) {
             if at.number == above.number {
                 return Ok(true);
             }

@@ -67,6 +67,7 @@ impl Ext2 {
                 Ok(())
             })?;
         } else {
+            self.check_map(inode, offset / size, end.div_ceil(size))?;
             if old < end && mode & KEEP_SIZE == 0 {
                 self.warm_edges(inode, old, old);
                 self.modify(|_| Ok(self.clear_tail(inode, old)?))?;
@@ -156,15 +157,16 @@ impl Ext2 {
             return Err(Errno::NXIO);
         }
         let unit = self.geometry.block_size as u64;
-        let mut at = offset;
-        while at < size {
-            let extent = self.find_extent(inode.number, &block, at / unit, u32::MAX)?;
-            if extent.start.is_some() == (what == Seek::Data) {
-                return Ok(at);
-            }
-            at = (at / unit + u64::from(extent.count)) * unit;
+        let found = self.walk_map(inode.number, &block, offset / unit, |run| {
+            let at = offset.max(run.logical * unit).min(size);
+            let is_it = at == size || run.start.is_some() == (what == Seek::Data);
+            Ok(is_it.then_some(at))
+        })?;
+        match (found, what) {
+            (Some(at), _) if at < size => Ok(at),
+            // Every file has an implicit hole at its end (lseek(2)).
+            (_, Seek::Hole) => Ok(size),
+            (_, Seek::Data) => Err(Errno::NXIO),
         }
-        // Every file has an implicit hole at its end (lseek(2)).
-        if what == Seek::Hole { Ok(size) } else { Err(Errno::NXIO) }
     }
 }

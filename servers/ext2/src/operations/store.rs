@@ -53,6 +53,9 @@ impl Store for Ext2 {
         if let Some(size) = changes.size {
             self.truncate(&inode, size)?;
         }
+        if let Some(permissions) = changes.permissions {
+            self.set_mode_of_list(&inode, permissions)?;
+        }
         self.change_fields(&inode, changes)?;
         self.show(node)
     }
@@ -237,7 +240,7 @@ impl Ext2 {
         take: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
         let size = self.geometry.block_size as u64;
-        let blocks = self.directory_blocks(directory);
+        let blocks = self.directory_blocks(directory)?;
         let numbers = directory.state().fields.block;
         let mut bytes = vec![0; self.geometry.block_size];
         for logical in offset / size..blocks {

@@ -2,7 +2,8 @@
 //! to the block when they change.
 
 use kumihimo::sync::{Arc, PoisonError};
-use kumihimo_store::{Errno, XattrMode};
+use kumihimo_store::acl::{self, Acl};
+use kumihimo_store::{Errno, Kind, XattrMode};
 
 use crate::Ext2;
 use crate::change::transaction::{Outcome, Transaction};
@@ -51,8 +52,13 @@ impl Ext2 {
 
     /// Returns the value of an attribute as getxattr(2).
     pub(crate) fn get_attribute(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        let (index, rest) = xattr::split(name)?;
         let _lock = inode.lock.read().unwrap_or_else(PoisonError::into_inner);
+        self.attribute(inode, name)
+    }
+
+    /// As [`get_attribute`](Ext2::get_attribute), for a caller that holds the inode's lock.
+    pub(crate) fn attribute(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        let (index, rest) = xattr::split(name)?;
         let all = self.inside(inode)?.into_iter().chain(self.outside(inode)?);
         let mut wanted = all.filter(|attribute| attribute.index == index && attribute.name == rest);
         let found = wanted.next().ok_or(Errno::NODATA)?;
@@ -95,9 +101,17 @@ impl Ext2 {
         if value.is_some_and(|value| value.len() > LARGEST) {
             return Err(Errno::TOOBIG);
         }
+        // Mode of an inode that gets this list.
+        let mut list_mode = None;
         let value = match value {
             Some(value) if xattr::is_acl(index) => {
-                Some(xattr::acl_to_disk(value).ok_or(Errno::INVAL)?)
+                let list = Acl::decode(value).ok_or(Errno::INVAL)?;
+                let is_access = name == acl::ACCESS;
+                list_mode = is_access.then(|| list.mode());
+                // The mode alone says as much as such a list.
+                let is_stored = !(is_access && list.is_mode());
+                let disk = xattr::acl_to_disk(value).ok_or(Errno::INVAL)?;
+                is_stored.then_some(disk)
             }
             other => other.map(<[u8]>::to_vec),
         };
@@ -112,7 +126,7 @@ impl Ext2 {
         match (there, mode) {
             (true, XattrMode::Create) => return Err(Errno::EXIST),
             (false, XattrMode::Replace) => return Err(Errno::NODATA),
-            (false, _) if value.is_none() => return Err(Errno::NODATA),
+            (false, _) if value.is_none() && list_mode.is_none() => return Err(Errno::NODATA),
             _ => {}
         }
         let was_inside = inside.iter().any(is);
@@ -132,6 +146,10 @@ impl Ext2 {
             let now = (self.now)();
             self.change_inode(inode, |state| {
                 state.fields.ctime = now;
+                if let Some(mode) = list_mode {
+                    let mode = u16::try_from(mode).unwrap_or(0);
+                    state.fields.mode = state.fields.mode & !0o777 | mode;
+                }
                 if was_inside && let Some(room) = attribute_room(&state.raw) {
                     let raw = &mut state.raw[room];
                     raw.fill(0);
@@ -144,6 +162,58 @@ impl Ext2 {
             });
             Ok(())
         })
+    }
+
+    /// Changes an inode's access control list as chmod(2) does, if it has one.
+    pub(crate) fn set_mode_of_list(&self, inode: &Arc<Inode>, mode: u32) -> Result<(), Errno> {
+        let value = match self.get_attribute(inode, acl::ACCESS) {
+            Err(Errno::NODATA) => return Ok(()),
+            other => other?,
+        };
+        let mut list = Acl::decode(&value)
+            .ok_or_else(|| self.bad_attributes(inode, "not an access control list"))?;
+        list.set_mode(mode);
+        self.set_attribute(inode, acl::ACCESS, Some(&list.encode()), XattrMode::Any)
+    }
+
+    /// Returns the list that new inodes in a directory inherit, for a caller that holds its lock.
+    pub(crate) fn default_list(&self, directory: &Inode) -> Result<Option<Acl>, Errno> {
+        match self.attribute(directory, acl::DEFAULT) {
+            Err(Errno::NODATA) => Ok(None),
+            Err(other) => Err(other),
+            Ok(value) => Acl::decode(&value)
+                .map(Some)
+                .ok_or_else(|| self.bad_attributes(directory, "not an access control list")),
+        }
+    }
+
+    /// Gives a new inode the lists that it inherits from its directory.
+    pub(crate) fn inherit_list(
+        &self,
+        transaction: &Transaction<'_>,
+        inode: &Arc<Inode>,
+        default: &Acl,
+        mode: u32,
+    ) -> Outcome<()> {
+        let mut all = Vec::new();
+        let mut add = |name, list: &Acl| -> Result<(), Errno> {
+            let (index, _) = xattr::split(name)?;
+            let value = xattr::acl_to_disk(&list.encode()).ok_or(Errno::IO)?;
+            all.push(Attribute { index, name: Vec::new(), value });
+            Ok(())
+        };
+        let access = default.inherited(mode);
+        if !access.is_mode() {
+            add(acl::ACCESS, &access)?;
+        }
+        if inode.state().kind() == Kind::Directory {
+            add(acl::DEFAULT, default)?;
+        }
+        if all.is_empty() {
+            return Ok(());
+        }
+        let block = xattr::block(self.geometry.block_size, &mut all).ok_or(Errno::NOSPC)?;
+        self.put_attributes(transaction, inode, Some(&block))
     }
 
     /// Sets or removes an inode's block of attributes. A block that other inodes share stays

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use kumihimo_ext2::{Ext2, OpenError, Settings};
 use kumihimo_store::{Caller, Handle, New, Node, Store, open_disk};
 
-pub const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 1 };
+pub const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 1, umask: 0 };
 pub const NONE: Handle = Handle(0);
 
 /// Image in a temporary directory, which is removed on drop.

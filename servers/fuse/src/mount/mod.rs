@@ -31,6 +31,9 @@ pub struct Options {
     pub read_only: bool,
     /// Whether users other than the mounting user may access the mount.
     pub allow_other: bool,
+    /// Further restrictions, of those of the file system that is served: `NOEXEC` and
+    /// `NOSYMFOLLOW`.
+    pub restrictions: MountFlags,
 }
 
 fn error(kind: ErrorKind, text: String) -> io::Error {
@@ -107,7 +110,7 @@ pub fn mount(point: &Path, options: &Options) -> io::Result<Device> {
         data.push_str(",allow_other");
     }
     let data = std::ffi::CString::new(data).map_err(io::Error::other)?;
-    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV | options.restrictions;
     flags.set(MountFlags::RDONLY, options.read_only);
     match rustix::mount::mount(&*options.source, point, KIND, flags, &*data) {
         Ok(()) => Ok(device),
@@ -178,6 +181,12 @@ fn by_fusermount(point: &Path, options: &Options) -> io::Result<Device> {
     }
     if options.allow_other {
         said.extend(b",allow_other");
+    }
+    for (flag, name) in [(MountFlags::NOEXEC, ",noexec"), (MountFlags::NOSYMFOLLOW, ",nosymfollow")]
+    {
+        if options.restrictions.contains(flag) {
+            said.extend(name.as_bytes());
+        }
     }
     let mut command = Command::new("fusermount3");
     command.arg("-o").arg(OsStr::from_bytes(&said)).arg("--").arg(point);

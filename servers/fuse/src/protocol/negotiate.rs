@@ -2,9 +2,9 @@
 
 use fuse_abi::linux::{
     FUSE_ASYNC_READ, FUSE_AUTO_INVAL_DATA, FUSE_BIG_WRITES, FUSE_CACHE_SYMLINKS,
-    FUSE_DO_READDIRPLUS, FUSE_INIT_EXT, FUSE_KERNEL_MINOR_VERSION, FUSE_KERNEL_VERSION,
-    FUSE_MAX_PAGES, FUSE_PARALLEL_DIROPS, FUSE_READDIRPLUS_AUTO, FUSE_WRITEBACK_CACHE,
-    fuse_init_in, fuse_init_out,
+    FUSE_DO_READDIRPLUS, FUSE_DONT_MASK, FUSE_INIT_EXT, FUSE_KERNEL_MINOR_VERSION,
+    FUSE_KERNEL_VERSION, FUSE_MAX_PAGES, FUSE_PARALLEL_DIROPS, FUSE_POSIX_ACL,
+    FUSE_READDIRPLUS_AUTO, FUSE_SETXATTR_EXT, FUSE_WRITEBACK_CACHE, fuse_init_in, fuse_init_out,
 };
 use kumihimo::fuse::uring;
 use kumihimo::sync::atomic::Ordering;
@@ -43,6 +43,13 @@ impl Service {
             );
             return Err(Errno::PROTO);
         }
+        // Without it the kernel would check the mode alone, and allow what a list denies.
+        if kernel.flags & FUSE_POSIX_ACL == 0 {
+            eprintln!(
+                "fuse: the kernel does not enforce access control lists of a mount; Linux 4.9 or later is needed"
+            );
+            return Err(Errno::PROTO);
+        }
         // Not FUSE_ASYNC_DIO: it would make all direct reads background requests, whose number the
         // kernel limits even while a process waits for them.
         let mut flags = FUSE_ASYNC_READ
@@ -50,6 +57,9 @@ impl Service {
             | FUSE_PARALLEL_DIROPS
             | FUSE_MAX_PAGES
             | FUSE_CACHE_SYMLINKS
+            | FUSE_POSIX_ACL
+            | FUSE_DONT_MASK
+            | FUSE_SETXATTR_EXT
             | FUSE_INIT_EXT;
         if !self.settings.keep_cache {
             flags |= FUSE_AUTO_INVAL_DATA;
@@ -67,6 +77,7 @@ impl Service {
         self.max_write.store(max_write, Ordering::Relaxed);
         let uring =
             self.settings.uring && uring::is_enabled() && kernel.flags2 & OVER_IO_URING != 0;
+        self.long_set_xattr.store(flags & FUSE_SETXATTR_EXT != 0, Ordering::Relaxed);
         self.by_uring.store(uring, Ordering::Relaxed);
         let mut flags2 = if uring { OVER_IO_URING } else { 0 };
         // If other programs change the files, the kernel requests the attributes before each read.

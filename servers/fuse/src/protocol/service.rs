@@ -62,8 +62,13 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    pub(crate) fn caller(&self) -> Caller {
-        Caller { uid: self.header.uid, gid: self.header.gid, pid: self.header.pid }
+    pub(crate) fn caller(&self, umask: u32) -> Caller {
+        Caller {
+            uid: self.header.uid,
+            gid: self.header.gid,
+            pid: self.header.pid,
+            umask: umask & 0o777,
+        }
     }
 }
 
@@ -75,6 +80,8 @@ pub struct Service {
     /// Results of the negotiation: the largest write, and whether requests arrive through io_uring.
     pub(crate) max_write: AtomicU32,
     pub(crate) by_uring: AtomicBool,
+    /// Whether the arguments of setxattr(2) are in their long form.
+    pub(crate) long_set_xattr: AtomicBool,
     /// Whether an open with O_DIRECT bypasses the kernel's cache.
     pub(crate) passes_direct: AtomicBool,
 }
@@ -95,6 +102,7 @@ impl Service {
             interrupts: Interrupts::default(),
             max_write: AtomicU32::new(0),
             by_uring: AtomicBool::new(false),
+            long_set_xattr: AtomicBool::new(false),
             passes_direct: AtomicBool::new(false),
         }
     }

@@ -7,7 +7,7 @@ use kumihimo_tests::{process, skip, user};
 
 use crate::tree::{RDWR, Tree, caller};
 
-const SOMEONE: Caller = Caller { uid: 1234, gid: 5678, pid: 1 };
+const SOMEONE: Caller = Caller { uid: 1234, gid: 5678, pid: 1, umask: 0 };
 
 const MADE: [(&str, New<'static>); 5] = [
     ("f", New::File { mode: 0o4640 }),

@@ -10,7 +10,7 @@ use kumihimo_store::{Caller, Entry, Listed, New, Node, Result, Store};
 /// The user that runs the tests.
 pub fn caller() -> Caller {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Caller { uid, gid, pid: std::process::id() }
+    Caller { uid, gid, pid: std::process::id(), umask: 0 }
 }
 
 /// A temporary directory. The subdirectory `inside` is served. Removed when dropped.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use kumihimo::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
+use crate::budget::{SMALL_REPLY, Share};
 use crate::clients::Client;
 use crate::clients::stream::Stream;
 use crate::data::glob;
@@ -28,6 +29,7 @@ pub struct Outbox {
 
 struct State {
     bytes: BytesMut,
+    share: Share,
     /// Bytes that the sender has taken from the queue and the kernel has not yet accepted.
     under_way: usize,
     soft_since: Option<Instant>,
@@ -38,8 +40,9 @@ struct State {
 impl Outbox {
     /// Creates an empty outbox for `client`, which uses protocol `version`.
     pub fn new(client: Arc<Client>, version: Version) -> Outbox {
-        let state =
-            State { bytes: BytesMut::new(), under_way: 0, soft_since: None, version, over: false };
+        let share = Share::new(&client.account);
+        let bytes = BytesMut::new();
+        let state = State { bytes, share, under_way: 0, soft_since: None, version, over: false };
         Outbox { client, state: Mutex::new(state), more: Condvar::new() }
     }
 
@@ -60,13 +63,16 @@ impl Outbox {
             return;
         }
         let bytes = bytes(state.version);
-        state.bytes.extend_from_slice(bytes);
-        let length = state.bytes.len() + state.under_way;
-        if length <= SOFT {
+        let length = state.bytes.len() + bytes.len() + state.under_way;
+        let fits = state.share.resize(length.saturating_sub(SMALL_REPLY));
+        if fits {
+            state.bytes.extend_from_slice(bytes);
+        }
+        if length <= SOFT && fits {
             state.soft_since = None;
         } else {
             let since = *state.soft_since.get_or_insert_with(Instant::now);
-            if length > HARD || since.elapsed() > SOFT_TIME {
+            if !fits || length > HARD || since.elapsed() > SOFT_TIME {
                 eprintln!(
                     "kv: client {} at {} disconnected: {length} bytes unread",
                     self.client.id, self.client.address
@@ -104,7 +110,11 @@ impl Outbox {
                 // The microprocess that reads from this client sees the end of the connection.
                 return self.client.kill();
             }
-            self.lock().under_way = 0;
+            drop(batch);
+            let mut state = self.lock();
+            state.under_way = 0;
+            let left = state.bytes.len().saturating_sub(SMALL_REPLY);
+            state.share.resize(left);
         }
     }
 }
@@ -175,7 +185,7 @@ impl Channels {
         let mut count = 0;
         let mut send = |subscribers: &Subscribers, words: &[&[u8]]| {
             let forms = [Version::Two, Version::Three].map(|version| {
-                let mut form = Reply { version, ..Reply::default() };
+                let mut form = Reply::new(version);
                 form.push(words.len());
                 words.iter().for_each(|word| form.bulk(word));
                 form.bytes

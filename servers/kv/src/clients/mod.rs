@@ -18,6 +18,7 @@ use kumihimo::net::Shutdown;
 use kumihimo::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use kumihimo::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::budget::{Account, Budget};
 use crate::data::key::Time;
 use crate::protocol::reply::Version;
 use stream::Stream;
@@ -46,6 +47,8 @@ pub struct Client {
     pub blocked: AtomicBool,
     /// Properties that the client reports about itself, and its last command.
     pub told: Mutex<Told>,
+    /// Counted memory of the connection.
+    pub account: Arc<Account>,
     killed: AtomicBool,
     stream: Arc<Stream>,
 }
@@ -78,6 +81,11 @@ impl Client {
     pub fn kill(&self) {
         self.killed.store(true, Relaxed);
         self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Returns whether the client is being disconnected by the server.
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Relaxed)
     }
 
     /// The client's type, as `CLIENT LIST TYPE` names it.
@@ -161,6 +169,7 @@ impl Clients {
     pub fn enter(
         self: &Arc<Clients>,
         most: usize,
+        budget: &Arc<Budget>,
         stream: &Arc<Stream>,
         (address, local): (String, String),
         now: Time,
@@ -183,6 +192,7 @@ impl Clients {
             patterns: AtomicUsize::new(0),
             blocked: AtomicBool::new(false),
             told: Mutex::default(),
+            account: Arc::new(Account::new(budget)),
             killed: AtomicBool::new(false),
             stream: Arc::clone(stream),
         });
@@ -198,6 +208,24 @@ impl Clients {
             .filter(|client| !client.killed.load(Relaxed))
             .cloned()
             .collect()
+    }
+
+    /// Makes room after something of `me` did not fit: disconnects the client that holds the most
+    /// memory, unless that is `me`, or it holds less than a sixteenth of the limit: others that are
+    /// being disconnected then hold the memory for a moment more.
+    pub fn make_room(&self, me: &Client) {
+        let state = self.lock();
+        let living = state.clients.values().filter(|client| !client.is_killed());
+        let Some(most) = living.max_by_key(|client| client.account.held()) else { return };
+        let held = most.account.held();
+        if most.id != me.id && held > me.account.held() && held > most.account.limit() / 16 {
+            eprintln!(
+                "kv: client {} at {} disconnected: it holds {} bytes of the exhausted memory for \
+                 clients",
+                most.id, most.address, held
+            );
+            most.kill();
+        }
     }
 
     /// Numbers of accepted and of refused connections.

@@ -1,5 +1,7 @@
 //! Commands that concern a connection, and `CLIENT`, which concerns all connections.
 
+use std::collections::BTreeSet;
+
 use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +10,10 @@ use crate::commands::{SYNTAX, no_subcommand, number};
 use crate::data::databases::DATABASES;
 use crate::protocol::reply::Version;
 use crate::protocol::request::Args;
-use crate::session::{After, Answer, Session, wrong_arity};
+use crate::session::{After, Answer, Session, shown, wrong_arity};
+
+/// Longest name that a client gives to itself or to its library.
+const MAX_NAME: usize = 256;
 
 /// The version of Redis whose behaviour the server follows. Clients read it to detect features.
 pub const REDIS_VERSION: &str = "7.0.15";
@@ -61,6 +66,33 @@ pub fn quit(session: &mut Session, _: Args<'_>) -> Answer {
     Ok(())
 }
 
+/// `AUTH [user] password`
+pub fn auth(session: &mut Session, args: Args<'_>) -> Answer {
+    match (args.get(1), args.get(2)) {
+        _ if args.len() > 3 => return Err(SYNTAX),
+        (Some(_), None) if session.server.settings.password.is_none() => {
+            return Err("AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?".into());
+        }
+        (Some(password), None) => log_in(session, b"default", password)?,
+        (user, password) => {
+            log_in(session, user.unwrap_or_default(), password.unwrap_or_default())?
+        }
+    }
+    session.reply.ok();
+    Ok(())
+}
+
+/// Authenticates the client. There is one user, `default`, with the password of the server. Without
+/// a password, each is accepted, as in Redis.
+fn log_in(session: &mut Session, user: &[u8], given: &[u8]) -> Answer {
+    let accepted = session.server.settings.password.as_ref().is_none_or(|own| own.is(given));
+    if user != b"default" || !accepted {
+        return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
+    }
+    session.authenticated = true;
+    Ok(())
+}
+
 /// `HELLO [version [AUTH user password] [SETNAME name]]`
 pub fn hello(session: &mut Session, args: Args<'_>) -> Answer {
     let version = match args.get(1) {
@@ -78,20 +110,16 @@ pub fn hello(session: &mut Session, args: Args<'_>) -> Answer {
     while let Some(word) = words.next() {
         let left = words.len();
         if word.eq_ignore_ascii_case(b"auth") && left >= 2 {
-            // As in Redis without a password: the default user authenticates with any password.
-            if words.next() != Some(b"default") {
-                return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
-            }
-            words.next();
+            let (user, password) = (words.next(), words.next());
+            log_in(session, user.unwrap_or_default(), password.unwrap_or_default())?;
         } else if word.eq_ignore_ascii_case(b"setname") && left >= 1 {
             name = words.next();
         } else {
-            return Err(format!(
-                "Syntax error in HELLO option '{}'",
-                String::from_utf8_lossy(word)
-            )
-            .into());
+            return Err(format!("Syntax error in HELLO option '{}'", shown(word)).into());
         }
+    }
+    if !session.authenticated {
+        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time".into());
     }
     let Some(client) = session.client.clone() else { return Err("no client".into()) };
     if let Some(name) = name {
@@ -123,6 +151,9 @@ pub fn hello(session: &mut Session, args: Args<'_>) -> Answer {
 
 /// Checks a name that a client gives itself: printable ASCII characters without spaces.
 fn plain(text: &[u8], what: &str) -> Result<String, String> {
+    if text.len() > MAX_NAME {
+        return Err(format!("{what} cannot be longer than {MAX_NAME} bytes."));
+    }
     if text.iter().all(|b| (b'!'..=b'~').contains(b)) {
         return Ok(String::from_utf8_lossy(text).into_owned());
     }
@@ -136,11 +167,7 @@ pub fn client(session: &mut Session, args: Args<'_>) -> Answer {
     let name = args.at(1).to_ascii_lowercase();
     let exactly = |words: usize| {
         let fits = args.len() == words;
-        if fits {
-            Ok(())
-        } else {
-            Err(wrong_arity(&format!("client|{}", String::from_utf8_lossy(&name))))
-        }
+        if fits { Ok(()) } else { Err(wrong_arity(&format!("client|{}", shown(&name)))) }
     };
     match name.as_slice() {
         b"id" => {
@@ -165,14 +192,10 @@ pub fn client(session: &mut Session, args: Args<'_>) -> Answer {
                 b"lib-name" => &mut told.library,
                 b"lib-ver" => &mut told.version,
                 _ => {
-                    return Err(format!(
-                        "Unrecognized option '{}'",
-                        String::from_utf8_lossy(args.at(2))
-                    )
-                    .into());
+                    return Err(format!("Unrecognized option '{}'", shown(args.at(2))).into());
                 }
             };
-            *to = plain(args.at(3), &String::from_utf8_lossy(&what))?;
+            *to = plain(args.at(3), &shown(&what))?;
             session.reply.ok();
         }
         b"no-evict" | b"no-touch" => {
@@ -205,7 +228,7 @@ fn list(session: &mut Session, args: Args<'_>) -> Answer {
             clients.retain(|client| client.kind() == kind);
         }
         (Some(word), Some(_)) if word.eq_ignore_ascii_case(b"id") => {
-            let ids: Result<Vec<_>, _> = args.from(3).map(number).collect();
+            let ids: Result<BTreeSet<_>, _> = args.from(3).map(number).collect();
             let ids = ids.map_err(|_| "Invalid client ID")?;
             clients.retain(|client| ids.contains(&(client.id as i64)));
         }
@@ -219,7 +242,7 @@ fn list(session: &mut Session, args: Args<'_>) -> Answer {
 fn known_kind(kind: &[u8]) -> Result<&'static str, String> {
     let kinds = ["normal", "pubsub", "master", "replica"];
     let found = kinds.into_iter().find(|known| kind.eq_ignore_ascii_case(known.as_bytes()));
-    found.ok_or_else(|| format!("Unknown client type '{}'", String::from_utf8_lossy(kind)))
+    found.ok_or_else(|| format!("Unknown client type '{}'", shown(kind)))
 }
 
 /// `CLIENT KILL address`, or
@@ -253,7 +276,7 @@ fn kill(session: &mut Session, args: Args<'_>, me: &Arc<Client>) -> Answer {
                 }
                 b"user" if value == b"default" => {}
                 b"user" => {
-                    return Err(format!("No such user '{}'", String::from_utf8_lossy(value)).into());
+                    return Err(format!("No such user '{}'", shown(value)).into());
                 }
                 b"skipme" if value.eq_ignore_ascii_case(b"yes") => skip_me = true,
                 b"skipme" if value.eq_ignore_ascii_case(b"no") => skip_me = false,

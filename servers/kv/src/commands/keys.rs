@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use kumihimo::sync::Arc;
 
+use crate::budget::Share;
 use crate::commands::{SYNTAX, number};
 use crate::data::glob;
 use crate::data::key::{FOREVER, Time};
 use crate::protocol::request::Args;
-use crate::session::{Answer, Session, until_nul};
+use crate::session::{Answer, Session, shown};
 
 /// `DEL key ...`
 pub fn del(session: &mut Session, args: Args<'_>) -> Answer {
@@ -72,8 +73,11 @@ pub enum Unit {
 }
 
 /// Converts a time argument to an absolute time. Times before 1970 become 1. Returns `None` on
-/// overflow.
+/// overflow, and for a relative time in an append log: during replay, there is no `now`.
 pub fn expiry(unit: Unit, value: i64, now: Time) -> Option<Time> {
+    if now == 0 && matches!(unit, Unit::Seconds | Unit::Milliseconds) {
+        return None;
+    }
     let value = match unit {
         Unit::Seconds | Unit::AtSecond => value.checked_mul(1000)?,
         Unit::Milliseconds | Unit::AtMillisecond => value,
@@ -122,7 +126,7 @@ impl Only {
                 b"xx" => &mut only.set,
                 b"gt" => &mut only.later,
                 b"lt" => &mut only.earlier,
-                _ => return Err(format!("Unsupported option {}", until_nul(word)).into()),
+                _ => return Err(format!("Unsupported option {}", shown(word)).into()),
             };
             *flag = true;
         }
@@ -203,22 +207,86 @@ fn left(session: &mut Session, args: Args<'_>, shown: fn(i64) -> i64) -> Answer 
     Ok(())
 }
 
+/// Keys, and steps of the comparison with a pattern, after which `KEYS` and `SCAN` release the lock
+/// and let others run.
+const SLICE_KEYS: usize = 256;
+const SLICE_STEPS: usize = 1 << 16;
+
 /// `KEYS pattern`
 pub fn keys(session: &mut Session, args: Args<'_>) -> Answer {
-    let mut found: Vec<Box<[u8]>> = Vec::new();
-    let mut shards = session.server.databases.lock_whole(session.number);
-    for shard in shards.shards() {
-        let living = shard.entries().filter(|entry| entry.expires > session.now);
-        found.extend(
-            living
-                .filter(|entry| glob::matches(args.at(1), &entry.key))
-                .map(|entry| entry.key.clone()),
-        );
-    }
-    drop(shards);
-    session.reply.array(found.len());
-    found.iter().for_each(|key| session.reply.bulk(key));
+    let start = session.reply.bytes.len();
+    let (_, count) = collect(session, 0, usize::MAX, Some(args.at(1)), None)?;
+    session.reply.array_at(start, count);
     Ok(())
+}
+
+/// Visits about `count` keys from `cursor` on, and appends those that fit to the reply. Returns the
+/// next cursor and the number of appended keys. Works in slices, between which other microprocesses
+/// run: a key that comes or goes meanwhile may be in the reply or not, as with `SCAN`.
+fn collect(
+    session: &mut Session,
+    mut cursor: u64,
+    mut count: usize,
+    pattern: Option<&[u8]>,
+    kind: Option<&[u8]>,
+) -> Result<(u64, usize), Cow<'static, str>> {
+    let server = Arc::clone(&session.server);
+    let (number, now) = (session.number, session.now);
+    let mut found = 0;
+    loop {
+        let slice = count.min(SLICE_KEYS);
+        let mut steps = 0;
+        let mut seen = 0;
+        // A key whose comparison is too long for a slice is copied, and compared without the lock.
+        let mut long: Option<(Box<[u8]>, Share)> = None;
+        let reply = &mut session.reply;
+        let account = session.client.as_ref().map(|client| &client.account);
+        cursor = server.databases.scan(number, cursor, slice, now, |entry| {
+            seen += 1;
+            if kind.is_some_and(|kind| !entry.value.kind().as_bytes().eq_ignore_ascii_case(kind)) {
+                return true;
+            }
+            let cost = pattern.map_or(1, |pattern| glob::cost(pattern, &entry.key));
+            if cost > SLICE_STEPS {
+                let mut share = account.map_or_else(Share::default, Share::new);
+                if share.resize(entry.key.len()) {
+                    long = Some((entry.key.clone(), share));
+                } else {
+                    reply.refused = true;
+                }
+                return false;
+            }
+            steps += cost;
+            if pattern.is_none_or(|pattern| glob::matches(pattern, &entry.key)) {
+                reply.bulk(&entry.key);
+                found += 1;
+            }
+            steps < SLICE_STEPS && !reply.refused
+        });
+        if let (Some((key, _share)), Some(pattern)) = (&long, pattern) {
+            let mut matching = glob::Matching::default();
+            let matched = loop {
+                match matching.run(pattern, key, SLICE_STEPS) {
+                    Some(matched) => break matched,
+                    None => session.pause()?,
+                }
+            };
+            if matched {
+                session.reply.bulk(key);
+                found += 1;
+            }
+        }
+        // Free and expired places count too, so that each slice makes progress.
+        count = count.saturating_sub(if cursor == 0 || steps < SLICE_STEPS && long.is_none() {
+            slice
+        } else {
+            seen
+        });
+        if cursor == 0 || count == 0 || session.reply.refused {
+            return Ok((cursor, found));
+        }
+        session.pause()?;
+    }
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`
@@ -242,18 +310,13 @@ pub fn scan(session: &mut Session, args: Args<'_>) -> Answer {
             return Err(SYNTAX);
         }
     }
-    let mut found: Vec<Box<[u8]>> = Vec::new();
-    let next = session.databases().scan(session.number, cursor, count, session.now, |entry| {
-        let fits = pattern.is_none_or(|pattern| glob::matches(pattern, &entry.key))
-            && kind.is_none_or(|kind| entry.value.kind().as_bytes().eq_ignore_ascii_case(kind));
-        if fits {
-            found.push(entry.key.clone());
-        }
-    });
+    let start = session.reply.bytes.len();
+    let (next, found) = collect(session, cursor, count, pattern, kind)?;
+    session.reply.array_at(start, found);
+    let keys = session.reply.bytes.len() - start;
     session.reply.array(2);
     session.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
-    session.reply.array(found.len());
-    found.iter().for_each(|key| session.reply.bulk(key));
+    session.reply.bytes[start..].rotate_left(keys);
     Ok(())
 }
 

@@ -1,11 +1,13 @@
 //! Commands on lists.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use kumihimo::sync::Arc;
 
-use crate::commands::number;
+use crate::budget::{EXCEEDED, PER_NAME, Share};
+use crate::commands::{FULL, number};
 use crate::data::key::{Key, now};
 use crate::data::shard::Shard;
 use crate::data::value::{End, Value};
@@ -28,6 +30,11 @@ fn push(session: &mut Session, args: Args<'_>, end: End, name: &[u8]) -> Answer 
     let key = session.key(args.at(1));
     let mut shard = session.server.databases.lock(session.number, &key);
     let slot = match shard.list(&key, session.now)? {
+        Some((_, list))
+            if session.client.is_some() && session.server.is_full(list.growth(args.len() - 2)) =>
+        {
+            return Err(FULL.into());
+        }
         Some((slot, _)) => slot,
         None => shard.insert(&key, Value::List(Box::default())),
     };
@@ -75,13 +82,17 @@ fn pop(session: &mut Session, args: Args<'_>, end: End, name: &str) -> Answer {
         }
         return Ok(());
     };
+    let bytes = list.bytes_at(end, count.unwrap_or(1));
+    let count = count.map(|count| count.min(list.len()));
+    if !session.reply.fits(bytes) {
+        return Ok(());
+    }
     let Some(count) = count else {
         let item = take(&mut shard, &key, slot, end);
         drop(shard);
         session.reply.bulk(&item);
         return Ok(());
     };
-    let count = count.min(list.len());
     session.reply.array(count);
     if count > 0 {
         shard.change_list(slot, |list| {
@@ -128,7 +139,12 @@ pub fn lrange(session: &mut Session, args: Args<'_>) -> Answer {
     let items =
         if from > to { list.range(0, 0) } else { list.range(from as usize, to as usize + 1) };
     session.reply.array(items.len());
-    items.for_each(|item| session.reply.bulk(item));
+    for item in items {
+        session.reply.bulk(item);
+        if session.reply.refused {
+            break;
+        }
+    }
     Ok(())
 }
 
@@ -138,8 +154,12 @@ pub fn finish(wait: Wait, session: &mut Session) {
     drop(wait);
     session.now = now();
     match given {
-        Some((key, item)) => reply_item(session, &key, &item),
-        None => session.reply.null_array(),
+        Ok(Some((key, item, share))) => {
+            session.reply.adopt(share);
+            reply_item(session, &key, &item);
+        }
+        Ok(None) => session.reply.null_array(),
+        Err(error) => session.reply.error(error),
     }
 }
 
@@ -161,21 +181,31 @@ fn pop_or_wait(session: &mut Session, args: Args<'_>, end: End) -> Answer {
     for name in keys.clone() {
         let key = server.databases.key(name);
         let shard = shards.of(&key);
-        if let Some((slot, _)) = shard.list(&key, session.now)? {
+        if let Some((slot, list)) = shard.list(&key, session.now)? {
+            if !session.reply.fits(list.bytes_at(end, 1) + name.len() + 64) {
+                return Ok(());
+            }
             let item = take(shard, &key, slot, end);
             drop(shards);
             reply_item(session, name, &item);
             return Ok(());
         }
     }
-    let waiter = Arc::new(Waiter::new(end));
-    for name in keys.clone() {
+    let Some(client) = &session.client else { return Err("no client".into()) };
+    // A key that is repeated would be queued again.
+    let keys: BTreeSet<&[u8]> = keys.collect();
+    let mut share = Share::new(&client.account);
+    if !share.resize(keys.iter().map(|key| 2 * key.len() + PER_NAME).sum::<usize>() - PER_NAME) {
+        return Err(EXCEEDED.into());
+    }
+    let waiter = Arc::new(Waiter::new(end, &client.account));
+    for name in &keys {
         let key = server.databases.key(name);
         shards.of(&key).wait(&key, Arc::clone(&waiter));
     }
     drop(shards);
-    let keys = keys.map(Into::into).collect();
-    session.wait = Some(Wait { server, number: session.number, keys, waiter, deadline });
+    let keys = keys.into_iter().map(Into::into).collect();
+    session.wait = Some(Wait { server, number: session.number, keys, waiter, deadline, share });
     Ok(())
 }
 

@@ -19,18 +19,22 @@ mod table;
 use std::borrow::Cow;
 
 use crate::protocol::request::integer;
-use crate::session::until_nul;
+use crate::session::shown;
+pub use dispatch::is_logged;
 
 /// Parses a number from a client.
 pub fn number(text: &[u8]) -> Result<i64, Cow<'static, str>> {
     integer(text).ok_or(Cow::Borrowed("value is not an integer or out of range"))
 }
 
+/// The error for a command that would exceed `maxmemory`.
+const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
 /// The error for arguments that the command does not accept.
 pub const SYNTAX: Cow<'static, str> = Cow::Borrowed("syntax error");
 
 /// The error for an unknown subcommand.
 pub fn no_subcommand(of: &str, name: &[u8]) -> Cow<'static, str> {
-    let name = until_nul(&name[..name.len().min(128)]);
+    let name = shown(&name[..name.len().min(128)]);
     format!("unknown subcommand '{name}'. Try {of} HELP.").into()
 }

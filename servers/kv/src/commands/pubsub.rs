@@ -4,6 +4,7 @@ use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
 use kumihimo::thread;
 
+use crate::budget::{EXCEEDED, PER_NAME};
 use crate::clients::channels::{Outbox, To};
 use crate::protocol::reply::Reply;
 use crate::protocol::request::Args;
@@ -43,6 +44,11 @@ fn subscribe_to(session: &mut Session, args: Args<'_>, to: To) -> Answer {
         let names = if to == To::Channel { &mut session.channels } else { &mut session.patterns };
         let new = !names.contains(name);
         if new {
+            let more = session.subscribed.bytes() + 2 * name.len() + PER_NAME;
+            if !session.subscribed.resize(more) {
+                show(session);
+                return Err(EXCEEDED.into());
+            }
             names.insert(name.into());
         }
         let told = confirmation(session, verb, Some(name));
@@ -71,6 +77,10 @@ fn unsubscribe_from(session: &mut Session, args: Args<'_>, to: To) -> Answer {
     for name in names {
         let mine = if to == To::Channel { &mut session.channels } else { &mut session.patterns };
         let was = mine.remove(&name);
+        if was {
+            let bytes = session.subscribed.bytes().saturating_sub(2 * name.len() + PER_NAME);
+            session.subscribed.resize(bytes);
+        }
         let told = confirmation(session, verb, Some(&name));
         match &session.outbox {
             Some(outbox) if was => session.server.channels.unsubscribe(to, &name, outbox, &told),
@@ -83,7 +93,7 @@ fn unsubscribe_from(session: &mut Session, args: Args<'_>, to: To) -> Answer {
 }
 
 fn confirmation(session: &Session, verb: &str, name: Option<&[u8]>) -> Vec<u8> {
-    let mut told = Reply { version: session.reply.version, ..Reply::default() };
+    let mut told = Reply::new(session.reply.version);
     told.push(3);
     told.bulk(verb.as_bytes());
     told.bulk_or_null(name);

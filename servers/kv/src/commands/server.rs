@@ -1,6 +1,7 @@
 //! Commands that concern the server.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use kumihimo::sync::atomic::Ordering::Relaxed;
@@ -35,6 +36,7 @@ pub fn config(session: &mut Session, args: Args<'_>) -> Answer {
         ("databases", DATABASES.to_string()),
         ("maxclients", settings.max_connections.to_string()),
         ("maxmemory", settings.max_memory.to_string()),
+        ("maxmemory-clients", settings.client_memory.to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("port", session.server.port().to_string()),
         ("proto-max-bulk-len", MAX_BULK.to_string()),
@@ -45,6 +47,7 @@ pub fn config(session: &mut Session, args: Args<'_>) -> Answer {
             settings.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
         ),
     ];
+    let mut seen = HashSet::new();
     let mut found: Vec<(Cow<'_, str>, &str)> = Vec::new();
     for pattern in args.from(2) {
         let lower = pattern.to_ascii_lowercase();
@@ -53,7 +56,7 @@ pub fn config(session: &mut Session, args: Args<'_>) -> Answer {
             // A name without pattern characters is repeated in the spelling of the request.
             let shown =
                 if literal { String::from_utf8_lossy(pattern) } else { Cow::Borrowed(*name) };
-            if !found.iter().any(|(other, _)| *other == shown) {
+            if seen.insert(shown.clone()) {
                 found.push((shown, value));
             }
         }
@@ -138,7 +141,8 @@ fn about_memory(session: &Session) -> Lines {
     let server = &session.server;
     let shared = &server.databases.shared;
     lines([
-        ("used_memory", shared.memory().to_string()),
+        ("used_memory", (shared.memory() + server.budget.used()).to_string()),
+        ("mem_clients_normal", server.budget.used().to_string()),
         ("used_memory_peak", shared.peak().to_string()),
         ("maxmemory", server.settings.max_memory.to_string()),
         ("maxmemory_policy", "noeviction".to_owned()),

@@ -25,6 +25,9 @@ pub fn set(session: &mut Session, args: Args<'_>) -> Answer {
     let mut shard = session.server.databases.lock(session.number, &key);
     if how.get {
         session.reply.bulk_or_null(shard.text(&key, session.now)?);
+        if session.reply.refused {
+            return Ok(());
+        }
     }
     let slot = shard.find(&key, session.now);
     if how.only_if.is_some_and(|there| slot.is_some() != there) {
@@ -141,6 +144,9 @@ pub fn mget(session: &mut Session, args: Args<'_>) -> Answer {
     for name in args.from(1) {
         let key = server.databases.key(name);
         session.reply.bulk_or_null(shards.of(&key).text(&key, session.now).unwrap_or_default());
+        if session.reply.refused {
+            break;
+        }
     }
     Ok(())
 }
@@ -183,6 +189,10 @@ pub fn append(session: &mut Session, args: Args<'_>) -> Answer {
                 Err("string exceeds maximum allowed size (proto-max-bulk-len)")
             }
             Value::Text(text) => {
+                if text.capacity() - text.len() < more.len() {
+                    // As in Redis: doubled, or by 1 MiB beyond that size.
+                    text.reserve_exact(more.len() + text.len().min(1 << 20));
+                }
                 text.extend_from_slice(more);
                 Ok(text.len())
             }

@@ -4,8 +4,8 @@ use super::{client, keys, lists, no_subcommand, pubsub, server, strings};
 use crate::protocol::reply::Reply;
 use crate::protocol::request::Args;
 use crate::session::{
-    ADMIN, Answer, BLOCKING, Command, FAST, GROWS, PUBSUB, READ, SUBSCRIBED, Session, WRITE,
-    wrong_arity,
+    ADMIN, Answer, BLOCKING, Command, FAST, GROWS, NO_AUTH, PUBSUB, READ, SUBSCRIBED, Session,
+    WRITE, wrong_arity,
 };
 
 /// Finds a command by name, ignoring case.
@@ -20,7 +20,7 @@ type Run = fn(&mut Session, Args<'_>) -> Answer;
 
 const fn new(
     name: &'static str,
-    (arity, flags, keys): (i64, u8, (i64, i64, i64)),
+    (arity, flags, keys): (i64, u16, (i64, i64, i64)),
     group: &'static str,
     summary: &'static str,
     run: Run,
@@ -236,9 +236,22 @@ static ALL: &[Command] = &[
         pubsub::punsubscribe,
     ),
     new("echo", (2, FAST, NONE), "connection", "Returns its argument", client::echo),
-    new("hello", (-1, FAST, NONE), "connection", "Selects the protocol version", client::hello),
+    new("auth", (-2, FAST | NO_AUTH, NONE), "connection", "Gives the password", client::auth),
+    new(
+        "hello",
+        (-1, FAST | NO_AUTH, NONE),
+        "connection",
+        "Selects the protocol version",
+        client::hello,
+    ),
     new("select", (2, FAST, NONE), "connection", "Selects the database", client::select),
-    new("quit", (-1, FAST | SUBSCRIBED, NONE), "connection", "Ends the connection", client::quit),
+    new(
+        "quit",
+        (-1, FAST | SUBSCRIBED | NO_AUTH, NONE),
+        "connection",
+        "Ends the connection",
+        client::quit,
+    ),
     new(
         "client",
         (-2, 0, NONE),
@@ -269,6 +282,9 @@ pub fn command(session: &mut Session, args: Args<'_>) -> Answer {
         b"info" if args.len() > 2 => {
             reply.array(args.len() - 2);
             for name in args.from(2) {
+                if reply.refused {
+                    break;
+                }
                 match find(name) {
                     Some(command) => describe(reply, command),
                     None => reply.null_array(),
@@ -282,7 +298,12 @@ pub fn command(session: &mut Session, args: Args<'_>) -> Answer {
         b"docs" if args.len() > 2 => {
             let found: Vec<_> = args.from(2).filter_map(find).collect();
             reply.map(found.len());
-            found.into_iter().for_each(|command| document(reply, command));
+            for command in found {
+                if reply.refused {
+                    break;
+                }
+                document(reply, command);
+            }
         }
         b"docs" => {
             reply.map(ALL.len());

@@ -84,33 +84,30 @@ impl Databases {
         drop(all);
     }
 
-    /// Continues a `SCAN` of database `number` at `cursor`: visits about `count` keys and passes
-    /// the unexpired ones to `each`. Returns the next cursor, 0 at the end.
+    /// Continues a `SCAN` of database `number` at `cursor`: visits about `count` keys, fewer if
+    /// `each` returns false, and passes the unexpired ones to `each`. Returns the next cursor, 0 at
+    /// the end. One lock at a time is held, for `count` keys at most.
     pub fn scan(
         &self,
         number: usize,
         cursor: u64,
         count: usize,
         now: Time,
-        mut each: impl FnMut(&Entry),
+        mut each: impl FnMut(&Entry) -> bool,
     ) -> u64 {
         let (mut shard, mut from) =
             ((cursor % SHARDS as u64) as usize, (cursor / SHARDS as u64) as usize);
         let mut left = count;
         while shard < SHARDS {
-            let guard = self.shard(number, shard);
-            let (entries, next) = guard.scan(from, left);
-            let mut looked = 0;
-            for entry in entries {
-                looked += 1;
-                if entry.expires > now {
-                    each(entry);
-                }
-            }
+            let next = self.shard(number, shard).scan(from, left, |entry| {
+                left -= 1;
+                let more = entry.expires <= now || each(entry);
+                left = if more { left } else { 0 };
+                more
+            });
             if let Some(next) = next {
                 return next as u64 * SHARDS as u64 + shard as u64;
             }
-            left = left.saturating_sub(looked);
             (shard, from) = (shard + 1, 0);
             if left == 0 && shard < SHARDS {
                 return shard as u64;

@@ -2,33 +2,58 @@
 
 /// Returns whether `text` matches `pattern`. The time is bounded by the product of their lengths.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    // Positions after the last star in the pattern, and of the text that it was last matched
-    // against.
-    let mut star: Option<(usize, usize)> = None;
+    let mut matching = Matching::default();
     loop {
-        if pattern.get(p) == Some(&b'*') {
-            p += 1;
-            star = Some((p, t));
-            continue;
+        if let Some(outcome) = matching.run(pattern, text, usize::MAX) {
+            return outcome;
         }
-        let step = if t < text.len() { one(&pattern[p..], text[t]) } else { None };
-        if let Some(length) = step {
-            p += length;
-            t += 1;
-            continue;
-        }
-        if t == text.len() && p == pattern.len() {
-            return true;
-        }
-        // Backtrack: the last star takes one more byte.
-        match &mut star {
-            Some((behind, from)) if *from < text.len() => {
-                *from += 1;
-                (p, t) = (*behind, *from);
+    }
+}
+
+/// Most steps of [`matches`] for these lengths.
+pub fn cost(pattern: &[u8], text: &[u8]) -> usize {
+    (pattern.len() + 1).saturating_mul(text.len() + 1)
+}
+
+/// The position in a comparison of a text with a pattern, which is done in parts.
+#[derive(Default)]
+pub struct Matching {
+    p: usize,
+    t: usize,
+    /// Positions after the last star in the pattern, and of the text that it was last matched
+    /// against.
+    star: Option<(usize, usize)>,
+}
+
+impl Matching {
+    /// Continues for about `steps` steps. Returns the outcome, or `None` if it is not known yet.
+    pub fn run(&mut self, pattern: &[u8], text: &[u8], steps: usize) -> Option<bool> {
+        let Matching { p, t, star } = self;
+        for _ in 0..steps {
+            if pattern.get(*p) == Some(&b'*') {
+                *p += 1;
+                *star = Some((*p, *t));
+                continue;
             }
-            _ => return false,
+            let step = if *t < text.len() { one(&pattern[*p..], text[*t]) } else { None };
+            if let Some(length) = step {
+                *p += length;
+                *t += 1;
+                continue;
+            }
+            if *t == text.len() && *p == pattern.len() {
+                return Some(true);
+            }
+            // Backtrack: the last star takes one more byte.
+            match star {
+                Some((behind, from)) if *from < text.len() => {
+                    *from += 1;
+                    (*p, *t) = (*behind, *from);
+                }
+                _ => return Some(false),
+            }
         }
+        None
     }
 }
 

@@ -267,24 +267,32 @@ impl Shard {
         (self.due.len(), self.due.iter().map(|(time, _)| u128::from(*time)).sum())
     }
 
-    /// All entries, including expired ones.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.slots.iter().filter_map(|slot| match slot {
             Slot::Used(entry) => Some(entry),
             Slot::Free(_) => None,
         })
     }
 
-    /// Visits at most `count` slots from `from` on. Returns the entries there and the next
+    /// Visits at most `count` slots from `from` on, until `each` returns false. Returns the next
     /// position, or `None` at the end.
-    pub fn scan(&self, from: usize, count: usize) -> (impl Iterator<Item = &Entry>, Option<usize>) {
+    pub fn scan(
+        &self,
+        from: usize,
+        count: usize,
+        mut each: impl FnMut(&Entry) -> bool,
+    ) -> Option<usize> {
         let from = from.min(self.slots.len());
-        let to = from.saturating_add(count).min(self.slots.len());
-        let entries = self.slots[from..to].iter().filter_map(|slot| match slot {
-            Slot::Used(entry) => Some(entry),
-            Slot::Free(_) => None,
-        });
-        (entries, (to < self.slots.len()).then_some(to))
+        let mut to = from.saturating_add(count).min(self.slots.len());
+        for (at, slot) in (from..to).zip(&self.slots[from..to]) {
+            if let Slot::Used(entry) = slot
+                && !each(entry)
+            {
+                to = at + 1;
+                break;
+            }
+        }
+        (to < self.slots.len()).then_some(to)
     }
 
     /// Removes all entries. The caller drops them after it has released the lock.
@@ -338,13 +346,19 @@ impl Shard {
             };
             // A waiter that has timed out or was cancelled gets no item.
             let Some(claim) = waiter.claim() else { continue };
+            let bytes = match &self.entry(slot).value {
+                Value::List(list) => list.bytes_at(waiter.end, 1) + key.bytes.len() + 64,
+                Value::Text(_) => panic!("a text was taken for a list"),
+            };
+            // A waiter that holds too much memory gets an error, and the next one the item.
+            let Some((claim, share)) = claim.reserve(bytes) else { continue };
             let (item, last) = self.change(slot, |value| match value {
                 Value::List(list) => (list.pop(waiter.end), list.is_empty()),
                 Value::Text(_) => panic!("a text was taken for a list"),
             });
             let name: &[u8] = if waiter.end == End::Left { b"LPOP" } else { b"RPOP" };
             self.record(&[name, key.bytes]);
-            claim.give(key.bytes.into(), item.expect("a list is never empty"));
+            claim.give(key.bytes.into(), item.expect("a list is never empty"), share);
             if last {
                 drop(self.remove(slot));
                 if self.waiting.get(key.bytes).is_some_and(VecDeque::is_empty) {

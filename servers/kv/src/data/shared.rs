@@ -29,7 +29,7 @@ impl Shared {
         }
     }
 
-    /// Bytes in use by keys, values, tables, buffers and the log's backlog.
+    /// Bytes in use by keys, values and tables.
     pub fn memory(&self) -> usize {
         self.memory.load(Relaxed)
     }

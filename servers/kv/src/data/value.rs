@@ -60,6 +60,21 @@ impl List {
         self.items.is_empty()
     }
 
+    /// Bytes by which the table of items grows with `more` items.
+    pub fn growth(&self, more: usize) -> usize {
+        let (need, capacity) = (self.items.len() + more, self.items.capacity());
+        if need <= capacity { 0 } else { need.max(2 * capacity) * size_of::<Box<[u8]>>() }
+    }
+
+    /// Most bytes of a reply with the first `count` items at `end`.
+    pub fn bytes_at(&self, end: End, count: usize) -> usize {
+        let items = self.items.iter().map(|item| item.len() + 32);
+        32 + match end {
+            End::Left => items.take(count).sum::<usize>(),
+            End::Right => items.rev().take(count).sum(),
+        }
+    }
+
     /// Adds an item at `end`.
     pub fn push(&mut self, end: End, item: &[u8]) {
         self.bytes += chunk(item.len());

@@ -7,11 +7,13 @@
 use std::borrow::Cow;
 
 use bytes::BytesMut;
+
+use crate::budget::{SMALL_REPLY, Share};
 use redis_protocol::resp2::encode::extend_encode_borrowed;
 use redis_protocol::resp2::types::BorrowedFrame as Frame;
 
 /// First words of errors that are error codes.
-const CODES: [&str; 5] = ["MISCONF", "NOPROTO", "OOM", "WRONGPASS", "WRONGTYPE"];
+const CODES: [&str; 6] = ["MISCONF", "NOAUTH", "NOPROTO", "OOM", "WRONGPASS", "WRONGTYPE"];
 
 /// Version of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,15 +26,79 @@ pub enum Version {
 }
 
 /// Replies that have not been sent yet.
-#[derive(Default)]
 pub struct Reply {
     /// Encoded replies.
     pub bytes: BytesMut,
     /// The client's protocol version.
     pub version: Version,
+    /// True if a part of the reply to the current command did not fit and was left out.
+    pub refused: bool,
+    share: Share,
+    /// Length up to which the replies fit.
+    room: usize,
+}
+
+impl Default for Reply {
+    fn default() -> Reply {
+        let (bytes, version) = Default::default();
+        Reply { bytes, version, refused: false, share: Share::default(), room: usize::MAX }
+    }
 }
 
 impl Reply {
+    /// Replies of the server itself, which are not limited.
+    pub fn new(version: Version) -> Reply {
+        Reply { version, ..Reply::default() }
+    }
+
+    /// Makes room for a reply whose memory is counted already, in `share`.
+    pub fn adopt(&mut self, share: Share) {
+        self.room = self.room.saturating_add(share.bytes());
+        self.share.absorb(share);
+    }
+
+    /// Replies that are limited by the memory of a connection.
+    pub fn limited(share: Share) -> Reply {
+        Reply { share, room: SMALL_REPLY, ..Reply::default() }
+    }
+
+    /// Returns whether `more` bytes fit. If not, the reply to the current command is refused.
+    #[inline]
+    pub fn fits(&mut self, more: usize) -> bool {
+        self.bytes.len().saturating_add(more) <= self.room || self.grow(more)
+    }
+
+    #[cold]
+    fn grow(&mut self, more: usize) -> bool {
+        let need = self.bytes.len().saturating_add(more);
+        // Doubling keeps the number of steps low. The exact size is the last resort.
+        let sizes = [need.max(self.room.saturating_mul(2)), need];
+        for size in sizes {
+            if !self.refused && self.share.resize(size) {
+                self.room = size;
+                return true;
+            }
+        }
+        self.refused = true;
+        false
+    }
+
+    /// Returns the counted memory after the replies have been sent.
+    pub fn release(&mut self) {
+        if self.room > SMALL_REPLY && self.room != usize::MAX {
+            self.share.resize(0);
+            self.room = SMALL_REPLY;
+        }
+    }
+
+    /// Writes the header of an array of `length` values in front of the values from `start` on.
+    pub fn array_at(&mut self, start: usize, length: usize) {
+        let end = self.bytes.len();
+        self.array(length);
+        let header = self.bytes.len() - end;
+        self.bytes[start..].rotate_right(header);
+    }
+
     fn put(&mut self, frame: Frame<'_>) {
         extend_encode_borrowed(&mut self.bytes, &frame, false).expect("the buffer grows as needed");
     }
@@ -49,6 +115,9 @@ impl Reply {
 
     /// A bulk string.
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if !self.fits(bytes.len() + 32) {
+            return;
+        }
         self.bytes.reserve(bytes.len() + 32);
         self.header(b'$', bytes.len());
         self.bytes.extend_from_slice(bytes);
@@ -59,6 +128,9 @@ impl Reply {
     pub fn verbatim(&mut self, text: &str) {
         if self.version == Version::Two {
             return self.bulk(text.as_bytes());
+        }
+        if !self.fits(text.len() + 32) {
+            return;
         }
         self.header(b'=', text.len() + 4);
         for part in ["txt:", text, "\r\n"] {

@@ -10,12 +10,17 @@ use std::borrow::Cow;
 use std::io::{self, Read};
 use std::ops::Range;
 
+use crate::budget::{EXCEEDED, SMALL_REQUEST, Share};
+
 /// Longest accepted string: 512 MiB, Redis's default of `proto-max-bulk-len`.
 pub const MAX_BULK: usize = 512 << 20;
 /// Longest inline command, and longest header of an array or a string.
 const MAX_LINE: usize = 64 << 10;
 /// Largest number of arguments of a command.
 const MAX_ARGUMENTS: i64 = 1 << 20;
+/// Redis's limits on requests of a client that has yet to authenticate.
+const UNAUTHENTICATED_ARGUMENTS: i64 = 10;
+const UNAUTHENTICATED_BULK: i64 = 16 << 10;
 /// Most bytes of an incomplete command: Redis's default of `client-query-buffer-limit`.
 const MAX_BUFFER: usize = 1 << 30;
 
@@ -33,6 +38,13 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
+    /// Most bytes by which a command with these arguments increases the data, apart from the growth
+    /// of tables.
+    #[inline]
+    pub fn growth(&self) -> usize {
+        self.bytes.len() + self.places.len() * 64
+    }
+
     /// Number of arguments, the name included. Never 0.
     pub fn len(&self) -> usize {
         self.places.len()
@@ -91,6 +103,9 @@ pub struct Requests {
     inline: bool,
     /// True if the last read filled the buffer.
     filled: bool,
+    /// True if the client has yet to authenticate. Short limits apply.
+    pub unauthenticated: bool,
+    share: Share,
 }
 
 impl Default for Requests {
@@ -107,11 +122,24 @@ impl Default for Requests {
             unquoted: Vec::new(),
             inline: false,
             filled: false,
+            unauthenticated: false,
+            share: Share::default(),
         }
     }
 }
 
 impl Requests {
+    /// Requests that are limited by the memory of a connection.
+    pub fn limited(share: Share) -> Requests {
+        Requests { share, ..Requests::default() }
+    }
+
+    /// Counts the memory in use and `more` bytes. Returns whether they fit.
+    fn count(&mut self, more: usize) -> bool {
+        let bytes = self.footprint().saturating_add(more);
+        self.share.resize(bytes.saturating_sub(SMALL_REQUEST))
+    }
+
     /// Reads once from `from` and appends to the buffer. Returns `false` at the end of the stream.
     ///
     /// # Errors
@@ -131,7 +159,9 @@ impl Requests {
             (self.start, self.end) = (0, 0);
             if self.buffer.len() > LARGE {
                 self.buffer = vec![0; LARGE];
-            } else if self.filled && self.buffer.len() < LARGE {
+                self.count(0);
+            } else if self.filled && self.buffer.len() < LARGE && self.count(self.buffer.len() * 3)
+            {
                 self.buffer.resize(self.buffer.len() * 4, 0);
             }
             return Ok(());
@@ -147,7 +177,15 @@ impl Requests {
                     "a command of more than 1 GiB",
                 ));
             }
-            self.buffer.resize(self.buffer.len() * 2, 0);
+            // Doubling keeps the number of copies low. Near the limit, smaller steps use what is
+            // left.
+            let length = self.buffer.len();
+            let Some(more) = [length, length / 4, length / 16].into_iter().find(|&n| self.count(n))
+            else {
+                return Err(io::Error::new(io::ErrorKind::OutOfMemory, EXCEEDED));
+            };
+            self.buffer.reserve_exact(more);
+            self.buffer.resize(length + more, 0);
         }
         Ok(())
     }
@@ -159,6 +197,7 @@ impl Requests {
             self.buffer = vec![0; SMALL];
             self.places = Vec::new();
             self.unquoted = Vec::new();
+            self.count(0);
         }
     }
 
@@ -191,12 +230,25 @@ impl Requests {
         self.places.clear();
         if self.places.capacity() > 1024 {
             self.places = Vec::new();
+            self.count(0);
         }
     }
 
     /// Returns whether the command that was found last is an inline command.
     pub fn is_inline(&self) -> bool {
         self.inline
+    }
+
+    /// Returns whether a line end follows each argument of the command that was found last. A
+    /// client's requests are not checked for that, as in Redis.
+    pub fn has_line_ends(&self) -> bool {
+        let command = &self.buffer[self.start..self.start + self.at];
+        self.places.iter().all(|place| command.get(place.end..place.end + 2) == Some(b"\r\n"))
+    }
+
+    /// The received bytes after the last discarded command.
+    pub fn rest(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
     }
 
     /// Number of received bytes after the last discarded command.
@@ -223,6 +275,11 @@ impl Requests {
                 continue;
             }
             match self.number("too big mbulk count string") {
+                Ok(Some(Some(count)))
+                    if self.unauthenticated && count > UNAUTHENTICATED_ARGUMENTS =>
+                {
+                    return malformed("unauthenticated multibulk length");
+                }
                 Ok(Some(Some(count))) if count <= MAX_ARGUMENTS => {
                     self.inline = false;
                     if count > 0 {
@@ -236,6 +293,17 @@ impl Requests {
                 Err(found) => return found,
             }
         }
+    }
+
+    /// Makes room for more arguments. Returns whether it fits.
+    #[cold]
+    fn more_places(&mut self) -> bool {
+        let more = self.places.len().max(8);
+        let fits = self.count(more * size_of::<Range<usize>>());
+        if fits {
+            self.places.reserve_exact(more);
+        }
+        fits
     }
 
     fn arguments(&mut self) -> Found {
@@ -264,6 +332,11 @@ impl Requests {
                         }
                     }
                     match self.number("too big bulk count string") {
+                        Ok(Some(Some(length)))
+                            if self.unauthenticated && length > UNAUTHENTICATED_BULK =>
+                        {
+                            return malformed("unauthenticated bulk length");
+                        }
                         Ok(Some(Some(length))) if (0..=MAX_BULK as i64).contains(&length) => {
                             length as usize
                         }
@@ -278,6 +351,9 @@ impl Requests {
                 return Found::Unfinished;
             }
             self.bulk = None;
+            if self.places.len() == self.places.capacity() && !self.more_places() {
+                return malformed(EXCEEDED);
+            }
             self.places.push(self.at..self.at + length);
             self.at += length + 2;
             self.missing -= 1;
@@ -318,12 +394,20 @@ impl Requests {
             }
             return Found::Unfinished;
         };
+        // At most one byte and half a place for each byte of the line.
+        if end > SMALL && !self.count(end * (1 + size_of::<Range<usize>>())) {
+            return malformed(EXCEEDED);
+        }
+        let rest = &self.buffer[self.start..self.end];
         self.at = end + 1;
         self.searched = 0;
         self.inline = true;
         self.unquoted.clear();
         let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
         if unquote(line, &mut self.unquoted, &mut self.places) {
+            if end > SMALL {
+                self.count(0);
+            }
             Found::Command
         } else {
             malformed("unbalanced quotes in request")

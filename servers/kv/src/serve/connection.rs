@@ -8,6 +8,7 @@ use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
 use kumihimo::thread;
 
+use crate::budget::{SMALL_REPLY, Share};
 use crate::clients::Client;
 use crate::clients::stream::Stream;
 use crate::commands::lists;
@@ -19,8 +20,6 @@ use crate::session::{After, Session};
 
 /// Replies are sent when no complete command is left, or when they reach this size.
 const MOST_REPLY: usize = 64 << 10;
-/// Size of an idle connection's reply buffer.
-const SMALL_REPLY: usize = 16 << 10;
 /// After this time without a command, a connection frees its large buffers.
 const IDLE: Duration = Duration::from_secs(1);
 /// Limit on the bytes that a client may send while it waits in `BLPOP`.
@@ -31,8 +30,7 @@ pub fn serve(server: &Arc<Server>, client: &Arc<Client>) {
     let mut connection = Connection {
         stream: Arc::clone(client.stream()),
         session: Session::new(server, Arc::clone(client)),
-        requests: Requests::default(),
-        counted: 0,
+        requests: Requests::limited(Share::new(&client.account)),
         timed: false,
     };
     let ended = connection.converse();
@@ -53,16 +51,8 @@ struct Connection {
     stream: Arc<Stream>,
     session: Session,
     requests: Requests,
-    /// Bytes with which the buffers are included in the memory accounting.
-    counted: usize,
     /// True if the socket has a read timeout.
     timed: bool,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.session.server.databases.shared.count(self.counted, 0);
-    }
 }
 
 impl Connection {
@@ -77,7 +67,6 @@ impl Connection {
                 After::Drop => return Err(ErrorKind::ConnectionAborted.into()),
             }
             self.session.show();
-            self.count();
             if !self.read()? {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
@@ -87,6 +76,7 @@ impl Connection {
     /// Runs every complete command in the buffer.
     fn run_all(&mut self) -> io::Result<()> {
         while self.session.after == After::Next {
+            self.requests.unauthenticated = !self.session.authenticated;
             match self.requests.next() {
                 Found::Command => {
                     self.session.run(self.requests.args());
@@ -135,6 +125,7 @@ impl Connection {
             } else {
                 session.reply.bytes.clear();
             }
+            session.reply.release();
         }
         Ok(())
     }
@@ -150,8 +141,16 @@ impl Connection {
         match self.requests.fill(&*self.stream) {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 self.requests.shrink();
-                self.count();
                 self.read()
+            }
+            Err(e) if e.kind() == ErrorKind::OutOfMemory => {
+                // The request does not fit.
+                self.session.reply.error(&format!("Protocol error: {e}"));
+                self.session.after = After::Close;
+                if let Some(client) = &self.session.client {
+                    self.session.server.clients.make_room(client);
+                }
+                Ok(true)
             }
             read => read,
         }
@@ -189,14 +188,5 @@ impl Connection {
         });
         blocked(false);
         if stays { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
-    }
-
-    /// Adjusts the memory accounting to the sizes of the buffers.
-    fn count(&mut self) {
-        let now = self.requests.footprint() + self.session.reply.bytes.capacity();
-        if now != self.counted {
-            self.session.server.databases.shared.count(self.counted, now);
-            self.counted = now;
-        }
     }
 }

@@ -25,8 +25,8 @@ use crate::clients::stream::Stream;
 use crate::data::key::now;
 use crate::log::Log;
 use crate::server::{Server, Settings};
-pub use replay::Replayed;
 use replay::replay;
+pub use replay::{Repaired, Replayed, repair};
 
 /// Interval between searches for expired keys. Lookups never return an expired key, so the interval
 /// affects memory only.
@@ -36,6 +36,12 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Pause between attempts to accept while the system lacks resources.
 const BACK_OFF: Duration = Duration::from_millis(10);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
+
+/// Reply to a client from another machine while there is no password.
+const DENIED: &str = "-DENIED Redis is running in protected mode because protected mode is enabled \
+    and no password is set for the default user. In this mode connections are only accepted from \
+    the loopback interface. To accept connections from other machines, start the server with \
+    --requirepass-file FILE, or with --protected-mode no\r\n";
 
 /// A running server. Dropping this value does not stop the server.
 pub struct Running {
@@ -94,11 +100,17 @@ impl Server {
             running.spawn("kv log", move |server| write_log(server, &file, good))?;
         }
         running.spawn("kv expiry", expire)?;
+        let protected = settings.protected && settings.password.is_none();
         if let Some(tcp) = tcp {
             running.accept(move || {
                 let (stream, from) = tcp.accept()?;
                 stream.set_nodelay(true)?;
                 let to = stream.local_addr()?;
+                if protected && !from.ip().to_canonical().is_loopback() {
+                    // The send buffer of a new socket is empty, so this write does not block.
+                    let _ = (&stream).write_all(DENIED.as_bytes());
+                    return Err(ErrorKind::ConnectionAborted.into());
+                }
                 Ok((Stream::Tcp(stream), (from.to_string(), to.to_string())))
             })?;
         }
@@ -237,9 +249,13 @@ fn let_in(server: &Arc<Server>, stream: Stream, addresses: (String, String)) {
         // The send buffer of a new socket is empty, so this write does not block.
         let _ = (&*stream).write_all(format!("-ERR {why}\r\n").as_bytes());
     };
-    let Some(here) =
-        server.clients.enter(server.settings.max_connections, &stream, addresses, now())
-    else {
+    let Some(here) = server.clients.enter(
+        server.settings.max_connections,
+        &server.budget,
+        &stream,
+        addresses,
+        now(),
+    ) else {
         return refuse("max number of clients reached");
     };
     let theirs = Arc::clone(server);

@@ -13,8 +13,9 @@ use std::collections::BTreeSet;
 
 use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
-use kumihimo::thread::JoinHandle;
+use kumihimo::thread::{self, JoinHandle};
 
+use crate::budget::Share;
 use crate::clients::Client;
 use crate::clients::channels::{Outbox, To};
 use crate::data::databases::Databases;
@@ -44,21 +45,23 @@ pub enum After {
 }
 
 /// The command may change data: refused while the log cannot be written.
-pub const WRITE: u8 = 1;
+pub const WRITE: u16 = 1;
 /// The command may increase memory use: refused beyond `maxmemory`.
-pub const GROWS: u8 = 2;
+pub const GROWS: u16 = 2;
 /// The command reads data.
-pub const READ: u8 = 4;
+pub const READ: u16 = 4;
 /// The command runs in constant or logarithmic time.
-pub const FAST: u8 = 8;
+pub const FAST: u16 = 8;
 /// A RESP2 client with subscriptions may use the command.
-pub const SUBSCRIBED: u8 = 16;
+pub const SUBSCRIBED: u16 = 16;
 /// The command may wait.
-pub const BLOCKING: u8 = 32;
+pub const BLOCKING: u16 = 32;
 /// The command administers the server.
-pub const ADMIN: u8 = 64;
+pub const ADMIN: u16 = 64;
 /// The command publishes or subscribes.
-pub const PUBSUB: u8 = 128;
+pub const PUBSUB: u16 = 128;
+/// A client that has not authenticated may use the command.
+pub const NO_AUTH: u16 = 256;
 
 /// A command.
 pub struct Command {
@@ -67,7 +70,7 @@ pub struct Command {
     /// Number of words including the name. A negative number is a minimum.
     pub arity: i64,
     /// Combination of the flags above.
-    pub flags: u8,
+    pub flags: u16,
     /// Position of the first key, of the last key (negative: from the end), and the step between
     /// keys.
     pub keys: (i64, i64, i64),
@@ -86,7 +89,7 @@ impl Command {
     }
 
     /// Returns whether `flag` is set.
-    pub fn has(&self, flag: u8) -> bool {
+    pub fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
@@ -100,6 +103,7 @@ impl Command {
             (BLOCKING, "blocking"),
             (ADMIN, "admin"),
             (PUBSUB, "pubsub"),
+            (NO_AUTH, "no_auth"),
         ];
         let flags = self.flags;
         names.into_iter().filter_map(move |(flag, name)| (flags & flag != 0).then_some(name))
@@ -131,10 +135,14 @@ pub struct Session {
     pub channels: BTreeSet<Box<[u8]>>,
     /// Subscribed patterns.
     pub patterns: BTreeSet<Box<[u8]>>,
+    /// Counted memory of the subscriptions.
+    pub subscribed: Share,
     /// Position in `reply` of the first reply to a command that changed data.
     pub changed_from: Option<usize>,
     /// Number of commands that are not yet included in the server's statistics.
     pub uncounted: u64,
+    /// True if the client has given the password, or none is required.
+    pub authenticated: bool,
     /// The command that ran last.
     pub last: Option<&'static Command>,
 }
@@ -142,7 +150,18 @@ pub struct Session {
 impl Session {
     /// Creates the session of `client`.
     pub fn new(server: &Arc<Server>, client: Arc<Client>) -> Session {
-        Session { client: Some(client), now: crate::data::key::now(), ..Session::replaying(server) }
+        let authenticated = server.settings.password.is_none();
+        let now = crate::data::key::now();
+        let share = || Share::new(&client.account);
+        let (reply, subscribed) = (Reply::limited(share()), share());
+        Session {
+            client: Some(client),
+            now,
+            authenticated,
+            reply,
+            subscribed,
+            ..Session::replaying(server)
+        }
     }
 
     /// Creates a session that replays a log.
@@ -159,8 +178,10 @@ impl Session {
             sender: None,
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
+            subscribed: Share::default(),
             changed_from: None,
             uncounted: 0,
+            authenticated: true,
             last: None,
         }
     }
@@ -188,8 +209,23 @@ impl Session {
         {
             let bytes = self.reply.bytes.split();
             outbox.put(|_| &bytes);
+            self.reply.release();
             self.changed_from = None;
         }
+    }
+
+    /// Lets other microprocesses run in the middle of a long command, while it holds no lock.
+    ///
+    /// # Errors
+    /// If the client is being disconnected.
+    pub fn pause(&mut self) -> Answer {
+        self.show();
+        thread::yield_now();
+        if self.client.as_ref().is_some_and(|client| client.is_killed()) {
+            self.after = After::Drop;
+            return Err("the client is disconnected".into());
+        }
+        Ok(())
     }
 
     /// Removes all subscriptions.
@@ -215,6 +251,11 @@ impl Session {
 /// The error for a wrong number of arguments to `name`.
 pub fn wrong_arity(name: &str) -> Cow<'static, str> {
     format!("wrong number of arguments for '{name}' command").into()
+}
+
+/// The beginning of a text from a client, for messages: at most 1 KiB, up to the first NUL.
+pub fn shown(text: &[u8]) -> Cow<'_, str> {
+    until_nul(&text[..text.len().min(1024)])
 }
 
 /// The text up to its first NUL byte, as C's `%s` prints it.

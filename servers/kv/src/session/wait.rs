@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use kumihimo::sync::Arc;
 
+use crate::budget::Share;
 use crate::data::waiter::Waiter;
 use crate::server::Server;
 
@@ -20,6 +21,9 @@ pub struct Wait {
     pub waiter: Arc<Waiter>,
     /// Time at which the wait ends without an item.
     pub deadline: Option<Instant>,
+    /// Counted memory of the keys.
+    #[expect(dead_code, reason = "its drop returns the memory")]
+    pub share: Share,
 }
 
 impl Drop for Wait {

@@ -13,7 +13,7 @@ const NODES: usize = 400;
 const NAMES: usize = 300;
 /// Maximum number of entries read before a listing is cancelled.
 const LISTED: usize = 20_000;
-const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
+const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1, umask: 0 };
 const WRITING: u32 = 2;
 
 /// Counts of operations.

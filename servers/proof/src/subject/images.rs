@@ -84,6 +84,15 @@ fn program(name: &str) -> Command {
 /// With the output of `mke2fs` if it fails.
 #[must_use]
 pub fn make(size: u64, arguments: &[&str]) -> Vec<u8> {
+    std::fs::read(make_sparse(size, arguments).path()).expect("the image")
+}
+
+/// An image as [`make`] returns it, in a sparse file.
+///
+/// # Panics
+/// With the output of `mke2fs` if it fails.
+#[must_use]
+pub fn make_sparse(size: u64, arguments: &[&str]) -> Scratch {
     let scratch = Scratch::new().expect("a scratch file");
     File::options()
         .write(true)
@@ -99,7 +108,7 @@ pub fn make(size: u64, arguments: &[&str]) -> Vec<u8> {
         .output()
         .expect("mke2fs runs");
     assert!(output.status.success(), "mke2fs {arguments:?}: {}", said(&output));
-    std::fs::read(scratch.path()).expect("the image")
+    scratch
 }
 
 fn said(output: &Output) -> String {

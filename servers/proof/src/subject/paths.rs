@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kumihimo_store::{Caller, Errno, Handle, Kind, New, Node, Result, Store};
 
 /// The root user.
-pub const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
+pub const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1, umask: 0 };
 /// open(2)'s `O_RDWR`.
 const WRITING: u32 = 2;
 

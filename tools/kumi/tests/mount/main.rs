@@ -6,6 +6,7 @@
 //! through the server, they run in two.
 
 mod crash;
+mod denials;
 mod full;
 mod ground;
 mod lives;

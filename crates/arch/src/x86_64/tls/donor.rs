@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::glibc::{Calls, Layout, next_tid};
 use crate::lock::Lock;
+use crate::signal_mask;
 
 /// Bit of `cancelhandling` (glibc's nptl/descr.h): the thread is exiting. 0x40 in `donor_main` is
 /// the mark of a pending set*id.
@@ -138,18 +139,15 @@ unsafe fn make_with(
         let mut attr: libc::pthread_attr_t = std::mem::zeroed();
         check(libc::pthread_attr_init(&mut attr))?;
         let set = libc::pthread_attr_setstack(&mut attr, lo as *mut c_void, size);
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut old: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        // The new thread inherits this mask, so no handler of the program runs on the donor.
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
         let mut id: libc::pthread_t = 0;
         let r = if set == 0 {
-            (calls.pthread_create)(&mut id, &attr, donor_main, start.cast())
+            // The new thread inherits the mask, so no handler of the program runs on the donor.
+            signal_mask::while_blocked(|| {
+                (calls.pthread_create)(&mut id, &attr, donor_main, start.cast())
+            })
         } else {
             set
         };
-        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
         libc::pthread_attr_destroy(&mut attr);
         check(r)?;
         // Acquire: once the donor's end is visible, so is everything it wrote.

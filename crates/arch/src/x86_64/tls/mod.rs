@@ -231,6 +231,7 @@ impl Inner {
             Template::of_modules(&layout, &scan)?
         };
         setxid::wrap()?;
+        crate::machine::interpose::prepare();
         fork::register()?;
         let template: &'static Template = Box::leak(Box::new(template));
         CURRENT.store(std::ptr::from_ref(template).cast_mut(), Ordering::Release);

@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use super::glibc::{Calls, KEY_TABLES, KEYS_A_TABLE, Layout, word};
 use crate::cpu::{fs_base, set_fs_base};
+use crate::signal_mask;
 
 unsafe extern "C" {
     fn strsignal(signal: c_int) -> *mut c_char;
@@ -69,17 +70,12 @@ fn use_key(key: libc::pthread_key_t) {
 unsafe fn on_block<A>(fs: *mut u8, f: fn(A), argument: A) {
     // SAFETY: the block is complete. Between the two switches only `f`, which is not inlined, uses
     // thread-local state.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut old: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+    signal_mask::while_blocked(|| unsafe {
         let mine = fs_base();
         set_fs_base(fs as usize);
         f(argument);
         set_fs_base(mine);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
-    }
+    });
 }
 
 fn snapshot(layout: &Layout, fs: *mut u8) -> Vec<u64> {

@@ -15,6 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 
+use kumihimo_arch::signal_mask;
+
 use super::ids::{self, ObjectKind};
 use super::load::{SeatMaps, create, map, number, unavailable};
 use super::sys::{self, Map, errno};
@@ -125,7 +127,7 @@ fn change_all<T: Copy + Send>(
     change: impl Fn(T) -> io::Result<()> + Sync,
 ) -> io::Result<()> {
     let change = &change;
-    sys::without_signals(|| {
+    signal_mask::while_blocked(|| {
         thread::scope(|scope| {
             let begin = |map| {
                 let thread = thread::Builder::new().spawn_scoped(scope, move || change(map));

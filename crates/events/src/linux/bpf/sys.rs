@@ -9,6 +9,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use super::abi::SIG_DATA;
+use kumihimo_arch::signal_mask;
+
 use crate::linux::perf_event::{self, Software};
 
 const BPF_MAP_CREATE: i64 = 0;
@@ -277,9 +279,11 @@ pub(super) fn program_load(
             line_count: 0,
             attach_id,
         };
+        // Without signals, because the verifier gives up with EAGAIN while one is pending
+        // (`do_check` in kernel/bpf/verifier.c). In a storm of signals a retry may never succeed.
         // SAFETY: instructions, licence, functions and log live through the call, their lengths are
         // told; the result is new.
-        without_signals(|| unsafe { bpf(BPF_PROG_LOAD, &mut attr).map(|fd| owned(fd)) })
+        signal_mask::while_blocked(|| unsafe { bpf(BPF_PROG_LOAD, &mut attr).map(|fd| owned(fd)) })
     };
     // The verifier's answers; the first try goes without a log because writing one makes loading
     // several times slower.
@@ -298,24 +302,6 @@ pub(super) fn program_load(
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(4)..].join(" | ");
     Err(io::Error::new(error.kind(), format!("{}: the verifier says: {last}", errno(&error))))
-}
-
-/// Runs `load` with all signals blocked on this kernel thread.
-///
-/// The verifier gives up with EAGAIN while a signal is pending (`do_check` in
-/// kernel/bpf/verifier.c). In a storm of signals a retry may never succeed.
-pub(super) fn without_signals<T>(load: impl FnOnce() -> T) -> T {
-    // SAFETY: plain integers, for which zeroes are valid.
-    let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
-    // SAFETY: both sets are live locals; the mask of this thread is changed by nobody else.
-    unsafe {
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-    }
-    let loaded = load();
-    // SAFETY: `old` is the set that the call above wrote.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, ptr::null_mut()) };
-    loaded
 }
 
 #[repr(C)]

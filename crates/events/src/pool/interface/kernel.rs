@@ -63,6 +63,8 @@ pub struct Kernel {
     pub(crate) call: EpollWaker,
     pub(crate) vps: u32,
     pub(crate) limit: Limit,
+    /// The signal mask of the thread that opened it.
+    pub(crate) signal_mask: u64,
     /// The highest slot ever used.
     pub(crate) high: AtomicU32,
     /// Whether a barrier is available for claims from threads that may be on their cores: see

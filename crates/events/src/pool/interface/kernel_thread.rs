@@ -1,6 +1,7 @@
 //! A kernel thread of the pool, as the user scheduler sees it.
 
 use std::cell::Cell;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -23,6 +24,8 @@ pub struct KernelThread {
     failed_interrupts: Cell<u32>,
     /// Whether the thread has just passed its VP on and is on its way to the pool.
     passed_on: Cell<bool>,
+    /// Whether the thread must end instead of returning to the pool.
+    retires: Cell<bool>,
     /// The interval of the thread's CPU time, in nanoseconds, after which the thread rings its own
     /// doorbell; 0: never.
     self_ring_interval: Cell<u64>,
@@ -36,6 +39,7 @@ impl KernelThread {
             token: Cell::new(0),
             failed_interrupts: Cell::new(0),
             passed_on: Cell::new(false),
+            retires: Cell::new(false),
             self_ring_interval: Cell::new(0),
         }
     }
@@ -165,13 +169,43 @@ impl KernelThread {
     /// [`may_stand_aside`](KernelThread::may_stand_aside) returns true.
     pub fn stand_aside(&self) {
         let Some(vp) = self.vp() else { return };
+        self.put_down();
+        self.kernel.call(vp, None);
+    }
+
+    /// Ends that the thread carries its VP. A microprocess stays bound to it.
+    fn put_down(&self) {
         let slot = self.slot();
         self.kernel.source.end(self.index, slot.times.load(Ordering::Relaxed));
         self.kernel.bound.fetch_add(1, Ordering::Relaxed);
         self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
         slot.state.store(ThreadState::Runnable as u32 | BOUND, Ordering::Relaxed);
         self.release_vp();
-        self.kernel.call(vp, None);
+    }
+
+    /// Gives the VP of the calling kernel thread to another thread of the pool, which is started if
+    /// none waits. The caller is masked, and its microprocess never needs a VP again: the thread
+    /// ends instead of returning to the pool. Takes a lock.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the limit of kernel threads is reached, or the error of starting one.
+    /// Nothing has changed then.
+    pub fn leave_vp(&self) -> io::Result<()> {
+        let Some(vp) = self.vp() else { return Ok(()) };
+        let mut pool = self.kernel.lock();
+        if pool.dismissed {
+            return Err(io::Error::other("the runtime is ending"));
+        }
+        // Each VP that was called takes one of the waiting threads.
+        self.kernel.take_called(&mut pool);
+        if pool.available() <= pool.ready.len() {
+            self.kernel.start(&mut pool)?;
+        }
+        self.put_down();
+        pool.push(slot::token(vp), None);
+        drop(pool);
+        self.kernel.wake_one();
+        Ok(())
     }
 
     /// Leaves the VP of the calling kernel thread to the pool, because the VP is idle and another
@@ -183,6 +217,16 @@ impl KernelThread {
         self.release_vp();
         self.kernel.leave_called(vp, None);
         self.passed_on.set(true);
+    }
+
+    /// Makes the calling kernel thread end when it would return to the pool, because its
+    /// microprocess has changed it in a way that cannot be undone.
+    pub fn retire_after_use(&self) {
+        self.retires.set(true);
+    }
+
+    pub(crate) fn must_retire(&self) -> bool {
+        self.retires.get()
     }
 
     pub(crate) fn has_passed_on(&self) -> bool {

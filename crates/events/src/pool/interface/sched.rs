@@ -67,6 +67,13 @@ pub trait UserScheduler: Send + Sync {
     /// `live` once, and removes that state.
     fn thread(&self, thread: &KernelThread, live: &mut dyn FnMut());
 
+    /// Returns whether [`thread`](UserScheduler::thread) sets the signal mask of a kernel thread,
+    /// which begins with all signals blocked. Otherwise it gets the mask of the thread that opened
+    /// the kernel's half.
+    fn sets_signal_masks(&self) -> bool {
+        false
+    }
+
     /// Receives *Blocked*: virtual processor `vp` was taken from a kernel thread whose microprocess
     /// sleeps. The caller owns `vp` during this call.
     fn blocked(&self, vp: u32) -> Answer;

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::pool::kernel::Kernel;
 use crate::watchdog::config::{Distrust, OnMisbehaviour, Violation};
+use kumihimo_arch::signal_mask;
 
 impl Kernel {
     /// Sets the bound and the response of the watchdog.
@@ -32,11 +33,10 @@ impl Kernel {
         }
         let (kernel, alarm) = (Arc::downgrade(self), watchdog.alarm.clone());
         let run = self.watchdog_thread;
-        let thread = std::thread::Builder::new()
+        let builder = std::thread::Builder::new()
             .name("kumihimo-dog".into())
-            .stack_size(kumihimo_backtrace::STACK)
-            .spawn(move || run(&kernel, &alarm));
-        match thread {
+            .stack_size(kumihimo_backtrace::STACK);
+        match signal_mask::spawn_blocked(builder, move || run(&kernel, &alarm)) {
             Ok(thread) => {
                 *watchdog.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread)
             }

@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use kumihimo_arch::{kernel_attributes, signal_mask};
+
 use crate::handoff::slot;
 use crate::handoff::thread_state::ThreadState;
 use crate::linux::limit;
@@ -53,10 +55,9 @@ impl Kernel {
         };
         self.high.fetch_max(index, Ordering::Relaxed);
         let kernel = self.clone();
-        let started = std::thread::Builder::new()
-            .name("kumihimo".into())
-            .stack_size(KERNEL_STACK)
-            .spawn(move || kernel.live(index));
+        // The user scheduler sets another mask when the thread carries something.
+        let builder = std::thread::Builder::new().name("kumihimo".into()).stack_size(KERNEL_STACK);
+        let started = signal_mask::spawn_blocked(builder, move || kernel.live(index));
         match started {
             Ok(handle) => {
                 self.is_short.store(false, Ordering::Relaxed);
@@ -99,10 +100,12 @@ impl Kernel {
     fn live(self: Arc<Kernel>, index: u32) {
         let _abort = AbortOnPanic;
         // Timers are coalesced over 50 us by default (prctl(2), PR_SET_TIMERSLACK).
-        // SAFETY: integers only.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
+        kernel_attributes::set_timer_slack(1);
         // SAFETY: takes nothing, cannot fail.
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        if !self.user().is_some_and(|scheduler| scheduler.sets_signal_masks()) {
+            signal_mask::set(self.signal_mask);
+        }
         self.page.renew(index, tid);
         let thread = KernelThread::new(self.clone(), index);
         if let Some(scheduler) = self.user() {
@@ -140,7 +143,7 @@ impl Kernel {
             scheduler.resumed(vp, thread);
             self.source.end(thread.index(), slot.times.load(Ordering::Relaxed));
             slot.state.store(ThreadState::Kernel as u32, Ordering::Relaxed);
-            if thread.token() != 0 || !self.go_to_pool(thread) {
+            if thread.token() != 0 || thread.must_retire() || !self.go_to_pool(thread) {
                 break;
             }
         }

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use kumihimo_machine::descriptors::Kept;
+use kumihimo_machine::disposal;
+use kumihimo_machine::peer_socket::PeerSocket;
 use kumihimo_runtime::board;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -68,8 +70,12 @@ impl PollLoop {
                     WAKEUP => drop(rustix::io::read(&self.running.wakeup, &mut [0; 8])),
                     LISTENER => self.accept(),
                     number if self.pending.contains(number) => self.receive_hello(number),
-                    number => self.receive_link(number),
+                    number => self.receive_link(number, false),
                 });
+            }
+            let looked_at = std::mem::take(&mut self.poller.lock().looked_at);
+            for number in looked_at {
+                let _ = catch_panic(|| self.receive_link(number, true));
             }
             self.expire_pending();
             self.check_sockets();
@@ -153,6 +159,15 @@ impl PollLoop {
             };
             // Refused if the kernel does not report its process.
             let Ok(peer) = Peer::of(&socket) else { continue };
+            let socket = PeerSocket::new(socket, peer.uid);
+            if disposal::is_full(peer.uid) {
+                let text = format!(
+                    "descriptors that user {} has passed cannot be closed yet: end the processes behind them",
+                    peer.uid
+                );
+                self.refuse(&socket, peer, Error::new(ErrorKind::Exhausted, text));
+                continue;
+            }
             let state = self.poller.lock();
             let admits =
                 state.served.values().any(|served| state.admits(&served.allowed, peer.uid));
@@ -176,7 +191,7 @@ impl PollLoop {
         }
     }
 
-    fn refuse(&self, socket: &Kept, peer: Peer, why: Error) {
+    fn refuse(&self, socket: &PeerSocket, peer: Peer, why: Error) {
         server::refuse(socket, &why);
         self.poller.refused.fetch_add(1, Ordering::Relaxed);
         self.poller.lock().last_refused = Some((peer, why));
@@ -215,10 +230,10 @@ impl PollLoop {
         catch_panic(|| admission.admits(peer, hello))?
     }
 
-    fn begin(&self, number: u64, socket: Kept, peer: Peer, admitted: Admitted) {
+    fn begin(&self, number: u64, mut socket: PeerSocket, peer: Peer, admitted: Admitted) {
         let Admitted { size, wake_address, lane, opened } = admitted;
         let welcome = Welcome { link: number, size, wake_address };
-        if server::admit(&socket, &welcome, lane).is_err() {
+        if server::admit(&mut socket, &welcome, lane).is_err() {
             return;
         }
         let connection = self.poller.new_connection(number, peer, socket);
@@ -232,8 +247,9 @@ impl PollLoop {
         }
     }
 
-    /// Receives what has come on a link, or its end.
-    fn receive_link(&self, number: u64) {
+    /// Receives what has come on a link, or its end. `all`: up to what had come when this was asked
+    /// for, which is then reported.
+    fn receive_link(&self, number: u64, all: bool) {
         if number < FIRST {
             return;
         }
@@ -241,21 +257,24 @@ impl PollLoop {
         else {
             return;
         };
-        if let Err(why) = receive_records(&connection.socket, &*end) {
-            // Once: the thread that removes it notifies.
-            if self.poller.lock().links.remove(&number).is_none() {
-                return;
-            }
-            let _ = epoll::delete(&self.running.epoll, &*connection.socket);
-            let here = connection.closed.load(Ordering::Relaxed);
-            let why = if here {
-                Error::new(ErrorKind::Gone, "this side has closed the link")
-            } else {
-                why
-            };
-            connection.close(&why);
-            let _ = catch_panic(|| end.closed(why));
+        let LinkEnd { why, violated } = match receive_records(&connection.socket, &*end, all) {
+            Ok(Received::Some) if all => return self.poller.look_at(number),
+            Ok(_) => return,
+            Err(end) => end,
+        };
+        // Once: the thread that removes it notifies.
+        if self.poller.lock().links.remove(&number).is_none() {
+            return;
         }
+        let _ = epoll::delete(&self.running.epoll, &*connection.socket);
+        let here = connection.closed.load(Ordering::Relaxed);
+        let why =
+            if here { Error::new(ErrorKind::Gone, "this side has closed the link") } else { why };
+        if violated && !here {
+            let _ = catch_panic(|| end.violated(&why));
+        }
+        connection.close(&why);
+        let _ = catch_panic(|| end.closed(why));
     }
 
     /// Ends links whose sockets were closed by other code of this process: epoll(7) reports nothing
@@ -283,52 +302,93 @@ impl PollLoop {
     }
 }
 
-/// Receives all pending records of a link, up to a batch that is fair to the other links.
+/// How far a link's socket was emptied.
+enum Received {
+    /// Up to a ring, or by a batch: there may be more.
+    Some,
+    /// All.
+    All,
+}
+
+/// The end of a link.
+struct LinkEnd {
+    why: Error,
+    /// The other side violates the protocol or exceeds a quota.
+    violated: bool,
+}
+
+/// Receives pending records of a link, up to a batch that is fair to the other links. Unless `all`,
+/// a ring ends the batch: mostly nothing follows it, and that need not be found out.
 ///
 /// # Errors
-/// The reason for which the link ends.
-fn receive_records(socket: &Kept, end: &dyn LinkHandler) -> Result<(), Error> {
+/// The end of the link.
+fn receive_records(
+    socket: &PeerSocket,
+    end: &dyn LinkHandler,
+    all: bool,
+) -> Result<Received, LinkEnd> {
     let mut rang = false;
-    let over = || Error::new(ErrorKind::Gone, "the other side of the link has ended");
+    let violated = |why| LinkEnd { why, violated: true };
+    let ended = |why| LinkEnd { why, violated: false };
     let malformed = |what: &str| {
-        Error::new(ErrorKind::Malformed, format!("{what} came over the link, and it is cut"))
+        let text = format!("{what} came over the link, and it is cut");
+        violated(Error::new(ErrorKind::Malformed, text))
     };
-    let mut why = Ok(());
+    let mut outcome = Ok(Received::Some);
     for _ in 0..RECORD_BATCH {
         let record = match receive(socket, false) {
             Ok(Packet::Record(record)) => record,
-            Err(Errno::AGAIN | Errno::INTR) => break,
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => {
+                outcome = Ok(Received::All);
+                break;
+            }
             Ok(Packet::End) | Err(_) => {
-                why = Err(over());
+                let text = "the other side of the link has ended";
+                outcome = Err(ended(Error::new(ErrorKind::Gone, text)));
                 break;
             }
             Ok(Packet::Wrong(what)) => {
-                why = Err(malformed(what));
+                outcome = Err(malformed(what));
                 break;
             }
             Ok(Packet::NoRoom) => {
                 let text = "no descriptor is left for memory that the other side passes: raise the limit (ulimit -n)";
-                why = Err(Error::new(ErrorKind::Exhausted, text));
+                outcome = Err(ended(Error::new(ErrorKind::Exhausted, text)));
                 break;
             }
         };
         let told = match (parse(&record), record.descriptor) {
             (Some(LinkRecord::Ring), _) => {
                 rang = true;
+                if !all {
+                    break;
+                }
                 Ok(())
             }
             (Some(LinkRecord::Region { id, length }), Some(fd)) => {
-                catch_panic(|| end.region_passed(id, fd, length))
+                match catch_panic(|| end.region_passed(id, fd, length)) {
+                    Ok(kept) => kept.map_err(violated),
+                    Err(panicked) => Err(ended(panicked)),
+                }
             }
-            (Some(LinkRecord::Forget { id }), _) => catch_panic(|| end.region_forgotten(id)),
-            (Some(LinkRecord::Bye(said)), _) => Err(said),
+            (Some(LinkRecord::Forget { id }), _) => {
+                catch_panic(|| end.region_forgotten(id)).map_err(ended)
+            }
+            (Some(LinkRecord::Bye(said)), _) => Err(ended(said)),
             _ => Err(malformed("a record that does not follow the protocol")),
         };
-        if told.is_err() {
-            why = told;
+        if let Err(why) = told {
+            outcome = Err(why);
             break;
         }
     }
     // Also before the end: a ring may announce replies.
-    if rang { catch_panic(|| end.rung()).and(why) } else { why }
+    if rang {
+        catch_panic(|| end.rung()).map_err(ended)?;
+    }
+    if all && matches!(outcome, Ok(Received::All)) {
+        catch_panic(|| end.received_all()).map_err(ended)?;
+    }
+    outcome
 }

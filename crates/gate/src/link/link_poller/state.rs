@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex};
 
 use kumihimo_machine::descriptors::{Descriptors, Kept};
 use kumihimo_machine::gates::Gates;
+use kumihimo_machine::peer_socket::PeerSocket;
 use kumihimo_runtime::wakeup::add_to_eventfd;
 use kumihimo_runtime::{Locked, lock};
 
 use crate::error::{Error, ErrorKind};
 use crate::handshake::record::{Hello, LaneSize, WakeAddress};
 use crate::link::fork::forked_child_error;
-use crate::link::socket::{Connection, Link, inode};
+use crate::link::socket::{Connection, Link, Look, inode};
 use crate::options::EVERY_USER;
 use crate::wire::peer::Peer;
 
@@ -51,9 +52,16 @@ pub(crate) trait LinkHandler: Send + Sync {
     /// The other side rings: the lane may hold new entries. One call may stand for several rings.
     fn rung(&self);
     /// The other side passes memory. Size and seals are unchecked.
-    fn region_passed(&self, id: u64, fd: OwnedFd, length: u64);
+    ///
+    /// # Errors
+    /// It is no such memory, or more than the other side may pass. The link is cut.
+    fn region_passed(&self, id: u64, fd: OwnedFd, length: u64) -> Result<(), Error>;
     /// The other side no longer uses that memory.
     fn region_forgotten(&self, id: u64);
+    /// What had come before a call of [`LinkPoller::look_at`] was received.
+    fn received_all(&self) {}
+    /// The other side violates the protocol or exceeds a quota, and the link is cut for that.
+    fn violated(&self, _why: &Error) {}
     /// The link has ended, by either side: the reason that the other side sent, `Gone` or
     /// `Malformed`. Called once and last.
     fn closed(&self, why: Error);
@@ -85,6 +93,8 @@ pub(super) struct PollerState {
     pub(super) gates: Option<Arc<Gates>>,
     pub(super) served: HashMap<String, ServedGate>,
     pub(super) links: HashMap<u64, PolledLink>,
+    /// Links that are to be looked at.
+    pub(super) looked_at: Vec<u64>,
     pub(super) running: Option<Arc<PollThread>>,
     pub(super) last_refused: Option<(Peer, Error)>,
 }
@@ -142,7 +152,18 @@ impl LinkPoller {
         (self.refused.load(Ordering::Relaxed), self.lock().last_refused.clone())
     }
 
-    pub(super) fn new_connection(&self, id: u64, peer: Peer, socket: Kept) -> Arc<Connection> {
+    pub(super) fn new_connection(
+        self: &Arc<LinkPoller>,
+        id: u64,
+        peer: Peer,
+        socket: PeerSocket,
+    ) -> Arc<Connection> {
+        let poller = Arc::downgrade(self);
+        let look = Look(Box::new(move |id| {
+            if let Some(poller) = poller.upgrade() {
+                poller.look_at(id);
+            }
+        }));
         let (closed, descriptors, inode) =
             (AtomicBool::new(false), self.descriptors.clone(), inode(&socket));
         Arc::new(Connection {
@@ -152,7 +173,18 @@ impl LinkPoller {
             closed,
             descriptors,
             inode,
+            look,
         })
+    }
+
+    /// Has the kernel thread receive what has come on a link, and report it by
+    /// [`LinkHandler::received_all`].
+    pub(crate) fn look_at(&self, id: u64) {
+        let mut state = self.lock();
+        if !state.looked_at.contains(&id) {
+            state.looked_at.push(id);
+        }
+        state.wake_thread();
     }
 
     pub(super) fn next_number(&self) -> u64 {

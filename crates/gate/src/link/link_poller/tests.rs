@@ -78,10 +78,11 @@ impl LinkHandler for Recorder {
         let _ = self.0.send(Notification::Rang);
     }
 
-    fn region_passed(&self, id: u64, fd: OwnedFd, length: u64) {
+    fn region_passed(&self, id: u64, fd: OwnedFd, length: u64) -> Result<(), Error> {
         let mut bytes = vec![0; usize::try_from(length.min(64)).unwrap()];
         fs::File::from(fd).read_exact_at(&mut bytes, 0).unwrap();
         let _ = self.0.send(Notification::Region(id, length, bytes));
+        Ok(())
     }
 
     fn region_forgotten(&self, id: u64) {

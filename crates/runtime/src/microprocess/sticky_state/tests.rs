@@ -7,7 +7,7 @@ fn second_block_within_the_limit_makes_sticky() {
     assert!(sticky.blocked_again(1_000 + WITHIN));
     assert!(!sticky.blocked_again(2_000 + 2 * WITHIN), "the first block was too long ago");
     assert!(!sticky.blocked_again(5), "the block was on another kernel thread");
-    sticky.begin();
+    sticky.begin(false);
     assert!(!sticky.blocked_again(6), "the block was in another life");
 }
 

@@ -5,6 +5,7 @@
 //! use only the trial, never each other.
 
 mod access;
+mod acl;
 mod chmod;
 mod chown;
 mod setid;
@@ -18,6 +19,7 @@ use crate::cases::case::Topic;
 /// The topics of this module.
 pub(super) const TOPICS: &[Topic] = &[
     access::all,
+    acl::all,
     chmod::all,
     chown::all,
     setid::all,

@@ -39,7 +39,7 @@ fn opens(settings: Settings, flags2: u32, flags: OFlags) -> u32 {
     let kernel = fuse_init_in {
         major: FUSE_KERNEL_VERSION,
         minor: FUSE_KERNEL_MINOR_VERSION,
-        flags: FUSE_INIT_EXT,
+        flags: FUSE_INIT_EXT | FUSE_POSIX_ACL,
         flags2,
         ..Default::default()
     };

@@ -54,7 +54,7 @@ impl Service {
         let asked = request.arguments.take::<fuse_create_in>()?;
         let name = request.arguments.name()?;
         let new = New::File { mode: asked.mode & 0o7777 };
-        let entry = match self.store.make(&request.caller(), request.node, name, new) {
+        let entry = match self.store.make(&request.caller(asked.umask), request.node, name, new) {
             // Another request created the file first, which only matters for O_EXCL.
             Err(Errno::EXIST) if asked.flags & OFlags::EXCL.bits() == 0 => {
                 self.store.lookup(request.node, name)?

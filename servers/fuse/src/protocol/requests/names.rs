@@ -48,12 +48,12 @@ impl Service {
 
     fn make(
         &self,
-        request: &Request<'_>,
+        (request, umask): (&Request<'_>, u32),
         name: &[u8],
         what: New<'_>,
         reply: &mut Reply,
     ) -> Result<()> {
-        let entry = self.store.make(&request.caller(), request.node, name, what)?;
+        let entry = self.store.make(&request.caller(umask), request.node, name, what)?;
         reply.push(&self.entry(&entry));
         Ok(())
     }
@@ -67,7 +67,7 @@ impl Service {
             Kind::Directory | Kind::Symlink => return Err(Errno::INVAL),
             kind => New::Special { kind, mode, device: asked.rdev },
         };
-        self.make(request, name, what, reply)
+        self.make((request, asked.umask), name, what, reply)
     }
 
     pub(crate) fn make_directory(
@@ -75,15 +75,16 @@ impl Service {
         request: &mut Request<'_>,
         reply: &mut Reply,
     ) -> Result<()> {
-        let mode = request.arguments.take::<fuse_mkdir_in>()?.mode & 0o7777;
+        let asked = request.arguments.take::<fuse_mkdir_in>()?;
         let name = request.arguments.name()?;
-        self.make(request, name, New::Directory { mode }, reply)
+        let what = New::Directory { mode: asked.mode & 0o7777 };
+        self.make((request, asked.umask), name, what, reply)
     }
 
     pub(crate) fn symlink(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
         let name = request.arguments.name()?;
         let target = request.arguments.name()?;
-        self.make(request, name, New::Symlink { target }, reply)
+        self.make((request, 0), name, New::Symlink { target }, reply)
     }
 
     pub(crate) fn read_link(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {

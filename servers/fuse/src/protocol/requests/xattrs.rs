@@ -1,7 +1,8 @@
 //! Extended attributes.
 
-use fuse_abi::linux::{fuse_getxattr_in, fuse_getxattr_out};
-use kumihimo_store::{Errno, Result, XattrMode};
+use fuse_abi::linux::{FUSE_SETXATTR_ACL_KILL_SGID, fuse_getxattr_in, fuse_getxattr_out};
+use kumihimo::sync::atomic::Ordering;
+use kumihimo_store::{Changes, Errno, Node, Result, XattrMode, acl};
 
 use crate::protocol::service::{Request, Service};
 use crate::protocol::wire::Reply;
@@ -10,15 +11,15 @@ use crate::protocol::wire::Reply;
 const CREATE: u32 = 1;
 const REPLACE: u32 = 2;
 const BOTH: u32 = CREATE | REPLACE;
+const SET_GROUP_ID: u32 = 0o2000;
 
-/// Prefix of access control lists and of other attributes of the kernel. The server behaves as a
-/// file system without them. A program that sets a list expects that the mode changes and that the
-/// list is enforced; without `FUSE_POSIX_ACL` the kernel does neither. On `EOPNOTSUPP`, cp(1) and
-/// other programs fall back to chmod(2).
+/// Prefix of attributes of the kernel. Of these, access control lists are served: the client's
+/// kernel enforces them (`FUSE_POSIX_ACL`).
 const SYSTEM: &[u8] = b"system.";
 
 fn served(name: &[u8]) -> Result<&[u8]> {
-    if name.starts_with(SYSTEM) { Err(Errno::OPNOTSUPP) } else { Ok(name) }
+    let is_served = !name.starts_with(SYSTEM) || acl::is_acl(name);
+    if is_served { Ok(name) } else { Err(Errno::OPNOTSUPP) }
 }
 
 /// Writes the value to the reply, or only its size if the caller passes size 0.
@@ -35,14 +36,22 @@ fn answer(value: &[u8], size: u32, reply: &mut Reply) -> Result<()> {
 impl Service {
     pub(crate) fn get_xattr(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
         let size = request.arguments.take::<fuse_getxattr_in>()?.size;
-        answer(&self.store.xattr(request.node, served(request.arguments.name()?)?)?, size, reply)
+        let name = served(request.arguments.name()?)?;
+        let value = self.store.xattr(request.node, name).map_err(|errno| match errno {
+            // The kernel asks for the list to check a permission. Where the store has no lists, the
+            // mode decides; any other error denies access.
+            Errno::OPNOTSUPP if acl::is_acl(name) => Errno::NODATA,
+            other => other,
+        })?;
+        answer(&value, size, reply)
     }
 
     pub(crate) fn list_xattrs(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
         let size = request.arguments.take::<fuse_getxattr_in>()?.size;
         // xattr(7): attributes of the trusted class are visible to privileged processes only.
         let hidden = |name: &[u8]| {
-            name.starts_with(SYSTEM) || (request.header.uid != 0 && name.starts_with(b"trusted."))
+            let name = name.strip_suffix(b"\0").unwrap_or(name);
+            served(name).is_err() || (request.header.uid != 0 && name.starts_with(b"trusted."))
         };
         let names = self.store.xattrs(request.node)?;
         let visible = names.split_inclusive(|byte| *byte == 0).filter(|name| !hidden(name));
@@ -50,8 +59,11 @@ impl Service {
     }
 
     pub(crate) fn set_xattr(&self, request: &mut Request<'_>) -> Result<()> {
-        // The short form of the arguments: the longer form requires `FUSE_SETXATTR_EXT`.
         let [size, flags] = request.arguments.take::<[u32; 2]>()?;
+        let [more, _] = match self.long_set_xattr.load(Ordering::Relaxed) {
+            true => request.arguments.take::<[u32; 2]>()?,
+            false => [0; 2],
+        };
         let name = served(request.arguments.name()?)?;
         let value = request.arguments.bytes(usize::try_from(size).map_err(|_| Errno::INVAL)?)?;
         let mode = match flags {
@@ -67,10 +79,29 @@ impl Service {
             }
             _ => return Err(Errno::INVAL),
         };
+        if more & FUSE_SETXATTR_ACL_KILL_SGID != 0 {
+            self.clear_set_group_id(request.node)?;
+        }
         self.store.set_xattr(request.node, name, value, mode)
     }
 
     pub(crate) fn remove_xattr(&self, request: &mut Request<'_>) -> Result<()> {
-        self.store.remove_xattr(request.node, served(request.arguments.name()?)?)
+        let name = served(request.arguments.name()?)?;
+        match self.store.remove_xattr(request.node, name) {
+            // A list that is not there is removed: acl_delete_def_file(3).
+            Err(Errno::NODATA) if acl::is_acl(name) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Clears set-group-id, which the caller may not keep when it changes a list: it is not in the
+    /// file's group. The host's kernel would keep it, because the server is root.
+    fn clear_set_group_id(&self, node: Node) -> Result<()> {
+        let now = self.store.attributes(node)?.permissions;
+        if now & SET_GROUP_ID != 0 {
+            let permissions = Some(now & !SET_GROUP_ID);
+            self.store.change(node, &Changes { permissions, ..Changes::default() })?;
+        }
+        Ok(())
     }
 }

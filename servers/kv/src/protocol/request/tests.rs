@@ -1,4 +1,8 @@
+use kumihimo::sync::Arc;
+use kumihimo_tests::Random;
+
 use super::*;
+use crate::budget::{Account, Budget};
 
 /// Parses `input`, delivered in pieces of `step` bytes.
 fn cut(input: &[u8], step: usize) -> (Vec<Vec<Vec<u8>>>, Found) {
@@ -110,5 +114,58 @@ fn only_canonical_numbers_parse() {
         ("1a", None),
     ] {
         assert_eq!(integer(text.as_bytes()), number, "{text:?}");
+    }
+}
+
+#[test]
+fn hostile_input_gets_an_error_within_bounded_memory() {
+    let budget = Arc::new(Budget::new(1 << 20));
+    let mut random = Random(29);
+    for _ in 0..300 {
+        let account = Arc::new(Account::new(&budget));
+        let mut requests = Requests::limited(Share::new(&account));
+        requests.unauthenticated = random.one_in(4);
+        let mut ended = false;
+        for _ in 0..200 {
+            let piece = match random.below(9) {
+                0 => (0..random.below(3000)).map(|_| random.number() as u8).collect(),
+                1 => format!("*{}\r\n", random.number() as i64).into_bytes(),
+                2 => format!("*3\r\n${}\r\n", random.number() as i64 >> random.below(64))
+                    .into_bytes(),
+                3 => b"*1\r\n".repeat(random.below(2000) as usize),
+                4 => vec![b'x'; random.below(100_000) as usize],
+                5 => b"*1048576\r\n".to_vec(),
+                6 => b"$1\r\na\r\n".repeat(random.below(20_000) as usize),
+                7 => b"$536870912\r\n".to_vec(),
+                _ => b"*1\r\n$4\r\nPING\r\nget a\r\n".to_vec(),
+            };
+            let mut piece = &piece[..];
+            while !piece.is_empty() && !ended {
+                ended = requests.fill(&mut piece).is_err();
+                loop {
+                    match requests.next() {
+                        Found::Command => {
+                            assert!(requests.args().len() > 0);
+                            requests.done();
+                        }
+                        Found::Unfinished => break,
+                        Found::Malformed(error) => {
+                            assert!(error.starts_with("Protocol error: ") && error.len() < 200);
+                            ended = true;
+                            break;
+                        }
+                    }
+                }
+                // A line has 64 KiB at most, and needs 17 bytes for each byte while it is split.
+                let most = (1 << 20) + SMALL_REQUEST + 18 * LARGE;
+                assert!(requests.footprint() <= most, "{}", requests.footprint());
+                assert!(account.held() <= 3 << 18);
+            }
+            if ended {
+                break;
+            }
+        }
+        drop(requests);
+        assert_eq!(budget.used(), 0, "all memory is returned");
     }
 }

@@ -5,16 +5,20 @@
 //! microprocesses and forward all other calls to the C library. Their callers are language runtimes
 //! and sanitizers that determine the bounds of their stack, and libraries that count processors.
 //!
-//! Not replaced, hence ESRCH for a microprocess: pthread_setaffinity_np, pthread_getcpuclockid,
-//! pthread_{get,set}schedparam, and pthread_kill and pthread_setname_np of *another* microprocess.
+//! ESRCH for *another* microprocess: pthread_setaffinity_np, pthread_setschedparam,
+//! pthread_getcpuclockid. Not replaced, hence ESRCH for a microprocess: pthread_getschedparam,
+//! pthread_setschedprio, and pthread_kill of another one.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::AtomicUsize;
 
+use crate::cpu::fs_base;
+use crate::machine::interpose::scheduling::{sched_setaffinity, sched_setscheduler};
 use crate::machine::tls::glibc::FAKE_TID;
 use crate::machine::tls::glibc::next_symbol::next;
 use crate::machine::tls::inner::{Inner, ready};
 use crate::machine::tls::template::head;
+use crate::thread_attributes::runtime;
 
 /// Returns the state if `thread` is a microprocess's block. A block whose microprocess called fork
 /// has a real thread ID in the child and does not count.
@@ -83,5 +87,165 @@ pub unsafe extern "C" fn pthread_getaffinity_np(
             usize,
             unsafe extern "C" fn(libc::pthread_t, usize, *mut libc::cpu_set_t) -> c_int,
         >(at)(thread, bytes, set)
+    }
+}
+
+/// Runs `own` if `thread` is the calling microprocess, returns ESRCH if it is another one, and
+/// calls the C library's function, whose address is passed to `other`, in all other cases.
+///
+/// # Safety
+/// `thread` is a thread, as for the C library's function.
+unsafe fn for_own(
+    thread: libc::pthread_t,
+    found: (&AtomicUsize, &std::ffi::CStr),
+    own: impl FnOnce() -> c_int,
+    other: impl FnOnce(usize) -> c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { ours(thread) }.is_none() {
+        return next(found.0, found.1).map_or(libc::ENOSYS, other);
+    }
+    if thread as usize != fs_base() {
+        return libc::ESRCH;
+    }
+    // The pthread functions return the error number instead of setting errno.
+    // SAFETY: errno belongs to the calling thread.
+    if own() == 0 { 0 } else { unsafe { *libc::__errno_location() } }
+}
+
+/// Replaces pthread_setaffinity_np(3). Binds the calling microprocess.
+///
+/// # Safety
+/// Same requirements as pthread_setaffinity_np(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_setaffinity_np(
+    thread: libc::pthread_t,
+    bytes: usize,
+    set: *const libc::cpu_set_t,
+) -> c_int {
+    type Next = unsafe extern "C" fn(libc::pthread_t, usize, *const libc::cpu_set_t) -> c_int;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // SAFETY: the caller's promise; the address is that of a function of this type.
+    unsafe {
+        for_own(
+            thread,
+            (&NEXT, c"pthread_setaffinity_np"),
+            || sched_setaffinity(0, bytes, set),
+            |at| std::mem::transmute::<usize, Next>(at)(thread, bytes, set),
+        )
+    }
+}
+
+/// Replaces pthread_setschedparam(3). Binds the calling microprocess.
+///
+/// # Safety
+/// Same requirements as pthread_setschedparam(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_setschedparam(
+    thread: libc::pthread_t,
+    policy: c_int,
+    parameters: *const libc::sched_param,
+) -> c_int {
+    type Next = unsafe extern "C" fn(libc::pthread_t, c_int, *const libc::sched_param) -> c_int;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // SAFETY: as above.
+    unsafe {
+        for_own(
+            thread,
+            (&NEXT, c"pthread_setschedparam"),
+            || sched_setscheduler(0, policy, parameters),
+            |at| std::mem::transmute::<usize, Next>(at)(thread, policy, parameters),
+        )
+    }
+}
+
+/// Replaces pthread_getcpuclockid(3). The calling microprocess gets the clock of the calling
+/// thread, which clock_gettime(2) then reads for whichever microprocess calls it.
+///
+/// # Safety
+/// Same requirements as pthread_getcpuclockid(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_getcpuclockid(
+    thread: libc::pthread_t,
+    clock: *mut libc::clockid_t,
+) -> c_int {
+    type Next = unsafe extern "C" fn(libc::pthread_t, *mut libc::clockid_t) -> c_int;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // SAFETY: as above; `clock` may be written.
+    unsafe {
+        for_own(
+            thread,
+            (&NEXT, c"pthread_getcpuclockid"),
+            || {
+                *clock = libc::CLOCK_THREAD_CPUTIME_ID;
+                0
+            },
+            |at| std::mem::transmute::<usize, Next>(at)(thread, clock),
+        )
+    }
+}
+
+/// The longest name of a thread, with its NUL (`TASK_COMM_LEN` of the kernel).
+const NAME: usize = 16;
+
+/// Replaces pthread_setname_np(3). Names a microprocess, the calling or another one, for reports
+/// and for [`pthread_getname_np`]. The name of the kernel thread remains.
+///
+/// # Safety
+/// Same requirements as pthread_setname_np(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_setname_np(thread: libc::pthread_t, name: *const c_char) -> c_int {
+    type Next = unsafe extern "C" fn(libc::pthread_t, *const c_char) -> c_int;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // SAFETY: the caller's promise; the address is that of a function of this type.
+    unsafe {
+        if ours(thread).is_none() {
+            let found = next(&NEXT, c"pthread_setname_np");
+            return found
+                .map_or(libc::ENOSYS, |at| std::mem::transmute::<usize, Next>(at)(thread, name));
+        }
+        let name = std::ffi::CStr::from_ptr(name).to_bytes();
+        if name.len() >= NAME {
+            return libc::ERANGE;
+        }
+        match runtime().and_then(|runtime| runtime.set_name(thread as usize, name)) {
+            Some(true) => 0,
+            _ => libc::ESRCH,
+        }
+    }
+}
+
+/// Replaces pthread_getname_np(3).
+///
+/// # Safety
+/// Same requirements as pthread_getname_np(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_getname_np(
+    thread: libc::pthread_t,
+    to: *mut c_char,
+    bytes: usize,
+) -> c_int {
+    type Next = unsafe extern "C" fn(libc::pthread_t, *mut c_char, usize) -> c_int;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // SAFETY: as above; `to` has `bytes` bytes.
+    unsafe {
+        if ours(thread).is_none() {
+            let found = next(&NEXT, c"pthread_getname_np");
+            return found.map_or(libc::ENOSYS, |at| {
+                std::mem::transmute::<usize, Next>(at)(thread, to, bytes)
+            });
+        }
+        if bytes < NAME {
+            return libc::ERANGE;
+        }
+        let mut name = [0; NAME];
+        match runtime().and_then(|runtime| runtime.name(thread as usize, &mut name)) {
+            Some(length) => {
+                to.cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), length);
+                *to.add(length) = 0;
+                0
+            }
+            None => libc::ESRCH,
+        }
     }
 }

@@ -40,7 +40,90 @@ pub fn set_carrier_fs(find: fn() -> Option<usize>) {
     CARRIER.store(find as *const () as usize, Ordering::Release);
 }
 
+/// Upper half of the value of a request to renew the mask, which tells it from the C library's.
+const RENEW: usize = 0x6b75_6d69;
+
+/// Function that gets the round and the signal mask of the interrupted code, and returns another
+/// one, if it must change; 0 until [`set_renewed_mask`] has registered one.
+static RENEWED_MASK: AtomicUsize = AtomicUsize::new(0);
+
+/// Registers the function that gets the round and the signal mask of the code that [`renew_mask`]
+/// interrupts, and returns the new mask, or `None` if it stays. The conditions of
+/// [`set_carrier_fs`] apply to it.
+pub fn set_renewed_mask(find: fn(u32, u64) -> Option<u64>) {
+    RENEWED_MASK.store(find as *const () as usize, Ordering::Release);
+}
+
+/// Has kernel thread `tid` of this process set its signal mask anew, also while it sleeps. `round`
+/// is passed to the registered function.
+///
+/// The C library's signal 33 serves for this, because no thread can block it.
+///
+/// # Errors
+/// `ESRCH` if the thread has ended; other errors of rt_tgsigqueueinfo(2).
+pub fn renew_mask(tid: u32, round: u32) -> std::io::Result<()> {
+    /// The kernel's siginfo of a queued signal; sigaction(2).
+    #[repr(C)]
+    struct Queued {
+        signal: c_int,
+        errno: c_int,
+        code: c_int,
+        _pad: c_int,
+        pid: libc::pid_t,
+        uid: libc::uid_t,
+        value: usize,
+        _rest: [u64; 12],
+    }
+    const _: () = assert!(size_of::<Queued>() == 128);
+    let pid = std::process::id();
+    let queued = Queued {
+        signal: SIGSETXID as c_int,
+        errno: 0,
+        code: libc::SI_QUEUE,
+        _pad: 0,
+        pid: pid.cast_signed(),
+        uid: 0,
+        value: RENEW << 32 | round as usize,
+        _rest: [0; 12],
+    };
+    let at = (&raw const queued).expose_provenance();
+    let arguments = [pid as usize, tid as usize, SIGSETXID as usize, at, 0, 0];
+    // SAFETY: a live siginfo of the kernel's size.
+    match unsafe { crate::system_call(libc::SYS_rt_tgsigqueueinfo, arguments) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(-error as i32)),
+    }
+}
+
+/// Handles a request of [`renew_mask`]. Returns whether it was one.
+///
+/// # Safety
+/// Called in a signal handler with the arguments that the kernel passed to it.
+unsafe fn is_renewal(info: *const libc::siginfo_t, context: *mut c_void) -> bool {
+    // SAFETY: a queued signal has a value.
+    let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr.addr()) };
+    let is_one = code == libc::SI_QUEUE && value >> 32 == RENEW;
+    let find = RENEWED_MASK.load(Ordering::Acquire);
+    if is_one && find != 0 {
+        // SAFETY: the word holds a function of this type.
+        let find = unsafe { std::mem::transmute::<usize, fn(u32, u64) -> Option<u64>>(find) };
+        // SAFETY: the kernel's context; the first word of a set is the kernel's. The end of the
+        // handler makes it the thread's mask (sigreturn(2)).
+        unsafe {
+            let set = (&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>();
+            if let Some(mask) = find(value as u32, set.read()) {
+                set.write(mask);
+            }
+        }
+    }
+    is_one
+}
+
 unsafe extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel's arguments.
+    if unsafe { is_renewal(info, context) } {
+        return;
+    }
     let original = ORIGINAL.load(Ordering::Acquire);
     let find = CARRIER.load(Ordering::Acquire);
     // SAFETY: both words hold functions of these types, or `find` is 0. FS is set to a live

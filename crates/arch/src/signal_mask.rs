@@ -1,0 +1,64 @@
+//! The signal mask of the calling kernel thread, by the system call itself.
+//!
+//! The runtime uses this module for its own kernel threads. A program's pthread_sigmask(3) changes
+//! the mask of the microprocess that calls it instead ([`crate::thread_attributes`]).
+
+use crate::system_call;
+
+/// Size in bytes of the kernel's signal set (`_NSIG / 8`); sigprocmask(2).
+const BYTES: usize = 8;
+
+/// All signals but the C library's internal ones, 32 and 33 (nptl(7)): without these,
+/// pthread_cancel and the set*id functions would wait forever.
+pub const ALL: u64 = !(1 << 31 | 1 << 32);
+
+fn change(how: libc::c_int, mask: Option<u64>) -> u64 {
+    let (mut before, mask) = (0u64, mask.as_ref().map_or(std::ptr::null(), std::ptr::from_ref));
+    // SAFETY: two live words, or null. With these arguments the call cannot fail, unless a filter
+    // refuses it; the mask is then unchanged.
+    unsafe {
+        system_call(
+            libc::SYS_rt_sigprocmask,
+            [how as usize, mask.addr(), (&raw mut before).expose_provenance(), BYTES, 0, 0],
+        )
+    };
+    before
+}
+
+/// Returns the mask. Bit `n - 1` is signal `n`.
+#[must_use]
+pub fn current() -> u64 {
+    change(libc::SIG_BLOCK, None)
+}
+
+/// Sets the mask and returns the previous one.
+pub fn set(mask: u64) -> u64 {
+    change(libc::SIG_SETMASK, Some(mask))
+}
+
+/// Starts a kernel thread of the runtime, which has all signals blocked from its first instruction
+/// on: it must handle no signal of the program.
+///
+/// # Errors
+/// As `std::thread::Builder::spawn`.
+pub fn spawn_blocked<T: Send + 'static>(
+    builder: std::thread::Builder,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<T>> {
+    while_blocked(|| builder.spawn(f))
+}
+
+/// Runs `f` with all signals blocked. A thread that `f` starts begins with all signals blocked.
+///
+/// Signal 33 stays open: pthread_create(3) waits for a lock that the C library holds in setuid(2),
+/// while it waits for each thread to handle that signal.
+pub fn while_blocked<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(u64);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            set(self.0);
+        }
+    }
+    let _restore = Restore(set(ALL));
+    f()
+}
