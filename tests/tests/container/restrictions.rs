@@ -97,7 +97,7 @@ fn assert_default_settings() {
     let vps = std::env::var("KUMI_TEST_VPS").expect("the parent sets it");
     Runtime::builder().build().expect("a runtime").run(|| {
         let now = metrics().expect("it runs");
-        assert_eq!(now.vps.len().to_string(), vps, "{:?}", Cores::of_process());
+        assert_eq!(now.open_vps.to_string(), vps, "{:?}", Cores::of_process());
         assert_eq!(thread::spawn(|| 7).join().expect("no panic"), 7);
         if !one_to_one() {
             assert!((now.kernel_thread_limit as u64) < THREADS, "{now:?}");

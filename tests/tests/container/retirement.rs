@@ -1,6 +1,8 @@
 //! The number of virtual processors in use follows the quota and the affinity while the process
 //! runs, and no microprocess is lost.
 
+mod stress;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -31,7 +33,7 @@ struct Load {
 
 impl Load {
     fn new() -> Load {
-        Load { stop: AtomicBool::new(false), turns: (0..6 * EACH).map(|_| 0.into()).collect() }
+        Load { stop: AtomicBool::new(false), turns: (0..8 * EACH).map(|_| 0.into()).collect() }
     }
 
     fn goes_on(&self, n: usize) -> bool {
@@ -85,7 +87,20 @@ impl Load {
                 // Waits for a child.
                 scope.spawn(move || {
                     while self.goes_on(4 * EACH + n) {
-                        assert_eq!(thread::spawn(move || n).join().expect("no panic"), n);
+                        assert_eq!(thread::spawn(move || told(n)).join().expect("no panic"), n);
+                    }
+                });
+                // Keeps its kernel thread meanwhile, and gives the VP away.
+                scope.spawn(move || {
+                    while self.goes_on(6 * EACH + n) {
+                        thread::blocking(|| std::thread::sleep(Duration::from_micros(100)));
+                    }
+                });
+                // Loses its VP while it sleeps, if the event source reports that.
+                scope.spawn(move || {
+                    while self.goes_on(7 * EACH + n) {
+                        std::thread::sleep(Duration::from_micros(100));
+                        thread::yield_now();
                     }
                 });
                 // Enters the runtime only when it is preempted.
@@ -95,6 +110,16 @@ impl Load {
             self.stop.store(true, Relaxed);
         });
     }
+}
+
+/// Receives `n` through a descriptor of its own.
+fn told(n: usize) -> usize {
+    let (mut near, mut far) = UnixStream::pair().expect("descriptors");
+    let sender = thread::spawn(move || far.write_all(&n.to_ne_bytes()).expect("it is open"));
+    let mut bytes = [0; size_of::<usize>()];
+    near.read_exact(&mut bytes).expect("a message");
+    sender.join().expect("no panic");
+    usize::from_ne_bytes(bytes)
 }
 
 fn until(what: &str, mut is: impl FnMut() -> bool) {
@@ -109,17 +134,16 @@ fn await_open(vps: usize) {
     until(&format!("{vps} VPs are in use"), || metrics().expect("it runs").open_vps == vps);
 }
 
-/// Waits until the second VP neither switches nor wakes up while the others make progress: its
+/// Waits until the second VP is parked, and remains so while the others make progress: its
 /// descriptors and timers are elsewhere, too.
 fn await_retired(load: &Load) {
-    let seen = || {
-        let second = &metrics().expect("it runs").vps[1];
-        (second.switches, second.sleeps)
-    };
+    let second = || metrics().expect("it runs").vps[1].clone();
+    until("the second VP is parked", || second().is_parked);
+    let seen = || (second().switches, second().sleeps, second().is_parked);
     until("the second VP rests", || {
         let before = seen();
         load.await_progress();
-        seen() == before
+        seen() == before && before.2
     });
 }
 
@@ -165,41 +189,99 @@ fn retire_and_open(change: impl Fn(usize) + Sync) {
     });
 }
 
+/// Has the parent process give the container the quota of so many cores.
+fn ask_for_quota(cores: usize) {
+    println!("{MARK}{cores}");
+    std::io::stdout().flush().expect("standard output is open");
+}
+
+/// Runs the test `name` in `container`, and grants what it [asks for](ask_for_quota).
+fn grant_quotas(name: &str, container: &Container) {
+    let group = match container.group() {
+        Ok(group) => group,
+        Err(why) => return skip(name, &why),
+    };
+    let mut command = command(name, &[]);
+    container.restrict(&mut command, &group);
+    let mut child = command.spawn().expect("a process inside the container");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    while lines.read_line(&mut line).expect("it writes") != 0 {
+        // libtest's own line precedes the first one without a line feed.
+        if let Some((_, cores)) = line.split_once(MARK) {
+            group.limit_cpu(cores.trim().parse::<u64>().expect("a number") * PERIOD, PERIOD);
+        }
+        line.clear();
+    }
+    child.stdout = Some(lines.into_inner());
+    let ended = finish(name, child);
+    assert!(ended.status.success(), "{}", ended.told());
+    assert!(!ended.stderr.contains("kumihimo:"), "{}", ended.told());
+}
+
 #[test]
 fn vps_follow_changes_of_the_quota() {
     const NAME: &str = "retirement::vps_follow_changes_of_the_quota";
     if is_inside() {
-        return retire_and_open(|vps| {
-            println!("{MARK}{vps}");
-            std::io::stdout().flush().expect("standard output is open");
-        });
+        return retire_and_open(ask_for_quota);
     }
     if is_fixed(NAME) {
         return;
     }
     for user in [0, USER] {
-        let container = Container { user, quota: PERIOD * affinity().len() as u64, ..DEFAULT };
-        let group = match container.group() {
-            Ok(group) => group,
-            Err(why) => return skip(NAME, &why),
-        };
-        let mut command = command(NAME, &[]);
-        container.restrict(&mut command, &group);
-        let mut child = command.spawn().expect("a process inside the container");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut line = String::new();
-        while lines.read_line(&mut line).expect("it writes") != 0 {
-            // libtest's own line precedes the first one without a line feed.
-            if let Some((_, vps)) = line.split_once(MARK) {
-                group.limit_cpu(vps.trim().parse::<u64>().expect("a number") * PERIOD, PERIOD);
-            }
-            line.clear();
-        }
-        child.stdout = Some(lines.into_inner());
-        let ended = finish(NAME, child);
-        assert!(ended.status.success(), "{}", ended.told());
-        assert!(!ended.stderr.contains("kumihimo"), "{}", ended.told());
+        let quota = PERIOD * affinity().len() as u64;
+        grant_quotas(NAME, &Container { user, quota, ..DEFAULT });
     }
+}
+
+/// The quota of a container that began with a single core grows, and shrinks again.
+#[test]
+fn quota_that_grows_opens_more_vps_than_at_the_start() {
+    const NAME: &str = "retirement::quota_that_grows_opens_more_vps_than_at_the_start";
+    if is_inside() {
+        return open_and_retire(ask_for_quota);
+    }
+    if !is_fixed(NAME) {
+        grant_quotas(NAME, &Container { quota: PERIOD, ..DEFAULT });
+    }
+}
+
+#[test]
+fn affinity_that_grows_opens_more_vps_than_at_the_start() {
+    const NAME: &str = "retirement::affinity_that_grows_opens_more_vps_than_at_the_start";
+    if !is_child(NAME) && is_fixed(NAME) {
+        return;
+    }
+    alone(NAME, || {
+        let all = affinity();
+        set_affinity(&all[..1]);
+        open_and_retire(|vps| set_affinity(&all[..vps]));
+    });
+}
+
+/// As [`retire_and_open`], for a runtime that begins with one VP.
+fn open_and_retire(change: impl Fn(usize) + Sync) {
+    Runtime::builder().build().expect("a runtime").run(|| {
+        if one_to_one() {
+            return eprintln!("\n[skip] microprocesses are kernel threads here");
+        }
+        let now = metrics().expect("it runs");
+        assert_eq!(now.open_vps, 1);
+        assert!(now.vps[1].is_parked, "{now:?}");
+        assert_eq!(now.vps[1].switches, 0);
+        let load = Load::new();
+        load.run(|| {
+            load.await_progress();
+            assert!(metrics().expect("it runs").vps[1].is_parked);
+            change(2);
+            await_open(2);
+            await_opened();
+            load.await_progress();
+            change(1);
+            await_open(1);
+            await_retired(&load);
+        });
+    });
 }
 
 /// Sets the affinity of all kernel threads of this process, as `taskset --all-tasks` does.

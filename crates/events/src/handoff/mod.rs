@@ -3,6 +3,7 @@
 //! - [`slot`]: a kernel thread's record, with the claim that takes its VP over.
 //! - [`thread_state`]: the events and the thread states that a slot holds.
 //! - [`page`]: the shared page, an array of slots.
+//! - [`park_word`]: whether a VP that runs nothing has no kernel thread.
 //! - [`return_queue`]: returning threads that wait for a VP.
 //! - [`barrier`]: the asymmetric memory barrier of a claim.
 //!
@@ -11,6 +12,7 @@
 
 pub mod barrier;
 pub mod page;
+pub mod park_word;
 pub mod return_queue;
 pub mod slot;
 pub mod thread_state;

@@ -141,6 +141,28 @@ pub fn affinity() -> Vec<u32> {
     (0..words.len() as u32 * 64).filter(is_in).collect()
 }
 
+/// Returns the number of online cores of the machine, at least one.
+#[must_use]
+pub fn online() -> usize {
+    let listed = fs::read_to_string("/sys/devices/system/cpu/online");
+    listed.ok().and_then(|list| count_listed(list.trim())).unwrap_or_else(|| {
+        // SAFETY: integers only.
+        let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        usize::try_from(count).unwrap_or(1).max(1)
+    })
+}
+
+/// Returns the number of cores in a list such as `0-3,8`. `None` if it is no such list.
+fn count_listed(list: &str) -> Option<usize> {
+    list.split(',')
+        .map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+            Some(last.checked_sub(first)? + 1)
+        })
+        .sum()
+}
+
 impl fmt::Display for Cores {
     /// Names the number and its origin.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,6 +9,13 @@ use rustix::process::{Resource, getrlimit, getuid};
 
 use super::control_group::{ControlGroups, number};
 
+/// Returns the limit on descriptors of the process (RLIMIT_NOFILE).
+#[must_use]
+pub fn descriptors() -> usize {
+    let most = getrlimit(Resource::Nofile).current;
+    most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+}
+
 /// The largest default. Beyond it a kernel thread (kernel stack, scheduler entity) costs more than
 /// the wait that it serves is worth. Go's runtime has the same limit
 /// (`runtime/debug.SetMaxThreads`).

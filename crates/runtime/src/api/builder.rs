@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use kumihimo_arbiter::share::Share;
 use kumihimo_batch::{Backend, Policy as BatchPolicy};
-use kumihimo_events::cores::Cores;
 use kumihimo_events::limit::Limit;
 use kumihimo_events::preempt::Means as Preemption;
 use kumihimo_events::source::Kind as Events;
@@ -26,6 +25,7 @@ use crate::memory::pool::{self, SlotKind};
 use crate::observe::dump_signal;
 use crate::priority::placement::Placer;
 use crate::resource::membership;
+use crate::scheduler::core_watch;
 use crate::scheduler::instance::{self, Instance};
 
 /// Panic hook of a runtime. Arguments: the microprocess that panicked, and the payload.
@@ -108,6 +108,7 @@ impl Builder {
             stack_size: None,
             settings: Settings {
                 vps: 1,
+                open: 1,
                 follows_cores: false,
                 design: DEFAULT_DESIGN,
                 capacity: Capacity::default(),
@@ -188,7 +189,7 @@ impl Builder {
     /// useful for tests only. Default: the number of cores that the CPU affinity of the calling
     /// kernel thread and the CPU quotas of its control groups allow ([`kumihimo_events::cores`];
     /// `kumi doctor` shows them). The number in use then follows changes of both, up to the number
-    /// at the start. `KUMI_VPS` applies if the program does not call this.
+    /// of online cores. `KUMI_VPS` applies if the program does not call this.
     ///
     /// # Examples
     ///
@@ -699,7 +700,8 @@ impl Builder {
         let config = kumihimo_config::check()?;
         let vps = self.vps.or(config.vps);
         self.settings.follows_cores = vps.is_none();
-        self.settings.vps = vps.unwrap_or_else(default_vps);
+        (self.settings.vps, self.settings.open) =
+            vps.map_or_else(core_watch::default_vps, |vps| (vps, vps));
         if !(1..=MAX_VPS).contains(&self.settings.vps) {
             return Err(invalid(format!(
                 "{} virtual processors: 1 to {MAX_VPS} are possible",
@@ -752,10 +754,4 @@ impl Builder {
         }
         Ok(instance)
     }
-}
-
-/// Returns the default number of VPs: one per core that the process may use, up to the maximum. A
-/// CPU quota counts as cores, rounded up.
-fn default_vps() -> usize {
-    Cores::of_process().count().min(MAX_VPS)
 }

@@ -5,6 +5,7 @@
 //! records. May use the rooms from `memory` down.
 
 pub(crate) mod busy_poll;
+pub(crate) mod moved_timers;
 pub(crate) mod poller;
 pub mod remote_wake;
 pub(crate) mod sleep;

@@ -4,13 +4,18 @@
 //! its models. It sleeps on the cell's futex word as long as it waits for no descriptors. A futex
 //! costs a third less than an eventfd in an epoll set, and every process that maps the cell can
 //! wake it.
+//!
+//! A parked VP ([`crate::scheduler::parking`]) has no kernel thread that could sleep. Its cell shows
+//! that it runs, so that other address spaces leave it alone; only its own address space wakes it.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumihimo_arbiter::row::{Cell, Reach, Row, SleepMode};
 
+use kumihimo_events::Kernel;
 use kumihimo_events::wakeup::EpollWaker;
 
 use crate::idle::poller::{CALL, Poller};
@@ -25,11 +30,19 @@ pub(crate) struct Idle {
     pub(crate) worth_waking_at: AtomicU64,
     /// Wakes the VP when it sleeps in its epoll set.
     call: EpollWaker,
+    /// Gives the VP a kernel thread when it is parked.
+    kernel: Arc<Kernel>,
+    vp: u32,
 }
 
 impl Idle {
     /// Creates the shared half of VP number `vp`, whose epoll set is that of `poller`.
-    pub(crate) fn new(row: Row, vp: usize, poller: &Poller) -> io::Result<Idle> {
+    pub(crate) fn new(
+        row: Row,
+        vp: usize,
+        poller: &Poller,
+        kernel: Arc<Kernel>,
+    ) -> io::Result<Idle> {
         let call = EpollWaker::new(poller.as_fd(), CALL).map_err(|e| {
             let text = format!(
                 "eventfd of a virtual processor: {e}; raise the descriptor limit (ulimit -n)"
@@ -38,7 +51,8 @@ impl Idle {
         })?;
         let cell = &row.cells[vp];
         cell.set_running();
-        Ok(Idle { cell, reach: row.reach, worth_waking_at: AtomicU64::new(0), call })
+        let worth_waking_at = AtomicU64::new(0);
+        Ok(Idle { cell, reach: row.reach, worth_waking_at, call, kernel, vp: vp as u32 })
     }
 
     /// Whether the sleeping VP is worth waking for a little work: not if it had so little work
@@ -48,11 +62,18 @@ impl Idle {
         worth_waking_at == 0 || now() >= worth_waking_at
     }
 
-    /// Makes the VP check for work, waking it if it sleeps.
+    /// Whether the VP is parked: it has no kernel thread. Any thread may call this.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.kernel.is_parked(self.vp)
+    }
+
+    /// Makes the VP check for work, waking it if it sleeps, or giving it a kernel thread if it is
+    /// parked.
     #[inline]
     pub(crate) fn wake(&self) {
         match self.cell.claim_wake() {
-            None => {}
+            // `claim_wake` has passed a full fence.
+            None => self.kernel.unpark(self.vp),
             Some(SleepMode::Futex) => self.cell.wake(self.reach),
             Some(SleepMode::Descriptors) => self.call.wake(),
         }

@@ -2,10 +2,26 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kumihimo_events::cores::{Cores, Watch};
+use kumihimo_arbiter::slot::CELLS;
+use kumihimo_events::cores::{self, Cores, Watch};
+use kumihimo_events::limit;
+use kumihimo_queue::MAX_VPS;
 
 /// Interval between two looks at the quota and the affinity, in nanoseconds.
 const LOOK_EVERY: u64 = 1_000_000_000;
+
+/// Descriptors of the process's limit for each VP for which there is room: a VP has two.
+const DESCRIPTORS_PER_ROOM: usize = 16;
+
+/// Returns the default number of VPs for which there is room, and of those in use at the start. One
+/// is in use per core that the process may use, where a CPU quota counts as cores, rounded up. There
+/// is room for each online core.
+pub(crate) fn default_vps() -> (usize, usize) {
+    let open = Cores::of_process().count().min(MAX_VPS);
+    // An address space with more VPs than a row of the board has cells would share no cores.
+    let most = (limit::descriptors() / DESCRIPTORS_PER_ROOM).min(CELLS);
+    (cores::online().min(most).max(open), open)
+}
 
 /// Observes the cores that the process may use.
 pub(crate) struct CoreWatch {

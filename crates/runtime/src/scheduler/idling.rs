@@ -4,7 +4,7 @@
 //! sleeps, its timers, its descriptors, and two alternatives to sleeping at once (yielding the core
 //! and busy polling).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kumihimo_arbiter::row::SleepMode;
@@ -44,11 +44,14 @@ impl Carrier {
         let mut nap = FIRST_NAP;
         let since = self.has_vp().then(|| self.vp().instance().now());
         while self.has_vp() {
+            if self.vp().has_to_part() {
+                match self.park_if_retired() {
+                    Some(carrier) => self = carrier,
+                    None => return,
+                }
+            }
             let vp = self.vp();
             let is_retired = vp.is_retired();
-            if is_retired {
-                vp.retire_step();
-            }
             let next = vp.promised.take().or_else(|| {
                 if is_retired {
                     return None;
@@ -124,16 +127,9 @@ impl Vp {
         let instance = self.instance();
         let since = instance.now();
         let answered = self.is_peer_turn();
-        self.publish_idle();
-        let expects = self.leave_core_after(|| self.expects_posts());
-        trace_hooks::idles(&self.trace, true);
         let is_retired = self.is_retired();
         let count = if is_retired { &instance.resting_vps } else { &instance.idle_vps };
-        count.fetch_add(1, Ordering::SeqCst);
-        self.book_now_and_then(since);
-        if instance.all_idle() {
-            board::waits();
-        }
+        let expects = self.begin_idle(since, count);
         let (found, now) = if is_retired { (None, since) } else { self.spin(expects, since) };
         let up = if found.is_some() {
             now
@@ -150,6 +146,20 @@ impl Vp {
         self.note_peer_turn(answered, up - since);
         trace_hooks::idles(&self.trace, false);
         found
+    }
+
+    /// Publishes that nothing is runnable here, in `count` among others. Returns for how long
+    /// spinning for a reply is worth while, if it is.
+    pub(in crate::scheduler) fn begin_idle(&self, now: u64, count: &AtomicUsize) -> Option<u64> {
+        self.publish_idle();
+        let expects = self.leave_core_after(|| self.expects_posts());
+        trace_hooks::idles(&self.trace, true);
+        count.fetch_add(1, Ordering::SeqCst);
+        self.book_now_and_then(now);
+        if self.instance().all_idle() {
+            board::waits();
+        }
+        expects
     }
 
     /// Spins, busy-polls or yields the core for a while. Returns the microprocess found, if any,
@@ -209,6 +219,7 @@ impl Vp {
         let trim = instance.stack_trim.trim(instance.now(), |who| self.wake(who));
         let bed = if self.poller.is_used() { SleepMode::Descriptors } else { SleepMode::Futex };
         self.idle.cell.prepare_sleep(bed);
+        self.receive_moved_timers();
         let mut wait =
             self.timers().next_wakeup(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
         // Other VPs' work is not for a retired VP, which is opened before it takes any again.

@@ -14,6 +14,7 @@ use kumihimo_resource::table::{Table, table};
 use kumihimo_trace::Session;
 
 use crate::config::Settings;
+use crate::idle::moved_timers::MovedTimers;
 use crate::kernel_thread::no_events::{NoEvents, lock};
 use crate::memory::pool::SlotKind;
 use crate::memory::stack_trim::StackTrim;
@@ -53,12 +54,18 @@ pub(crate) struct Instance {
     pub(crate) closed_vps: AtomicUsize,
     /// Number of VPs that are not retired: see [`crate::scheduler::retirement`].
     pub(crate) open_vps: AtomicUsize,
+    /// Number of cores that the process may use: more VPs are in use while some are stuck.
+    pub(crate) wanted_vps: AtomicUsize,
     /// Number of VPs that spin or sleep, without those that began to do so while they were retired,
     /// ...
     pub(crate) idle_vps: AtomicUsize,
-    /// ... and the number of those.
+    /// ... and the number of those, which includes the parked ones.
     pub(crate) resting_vps: AtomicUsize,
     pub(crate) core_watch: CoreWatch,
+    /// See [`crate::scheduler::parking`].
+    pub(crate) moved_timers: MovedTimers,
+    /// Whether the number of spare kernel threads follows the number of VPs in use.
+    pub(crate) sets_concurrency: AtomicBool,
     stop: AtomicBool,
     pub(crate) blocking_inline: AtomicU64,
     pub(crate) sticky: sticky_state::StickyCounts,
@@ -150,7 +157,8 @@ impl Instance {
         let default_kind = SlotKind::for_stack(settings.stack_size, false)?;
         let kernel = Kernel::open(kernel::Settings {
             vps: settings.vps as u32,
-            concurrency: settings.concurrency.unwrap_or(settings.vps),
+            parked: (settings.vps - settings.open) as u32,
+            concurrency: settings.concurrency.unwrap_or(settings.open),
             limit: settings.limit.clone().unwrap_or_else(Limit::of_machine),
             source: settings.events,
             preempt: settings.preempt,
@@ -178,6 +186,7 @@ impl Instance {
                             queue,
                             settings.design,
                             placer.keeps_account(),
+                            kernel.clone(),
                         )
                     };
                     vp.map(|vp| vp.traced(trace.as_ref().map(|session| session.vp(i))))
@@ -195,10 +204,13 @@ impl Instance {
                 clock: Instant::now(),
                 epoch: clock::monotonic(),
                 closed_vps: AtomicUsize::new(0),
-                open_vps: AtomicUsize::new(settings.vps),
+                wanted_vps: AtomicUsize::new(settings.open),
+                open_vps: AtomicUsize::new(settings.open),
                 idle_vps: AtomicUsize::new(0),
                 resting_vps: AtomicUsize::new(0),
                 core_watch: CoreWatch::new(settings.follows_cores),
+                moved_timers: MovedTimers::default(),
+                sets_concurrency: AtomicBool::new(settings.concurrency.is_none()),
                 stop: AtomicBool::new(false),
                 blocking_inline: AtomicU64::new(0),
                 sticky: sticky_state::StickyCounts::default(),
@@ -229,6 +241,7 @@ impl Instance {
         match failure {
             Some(e) => Err(e),
             None => {
+                instance.begin_retired();
                 let scheduler: Weak<Instance> = Arc::downgrade(&instance);
                 instance.kernel.init_sched(scheduler);
                 Ok(instance)
@@ -300,7 +313,7 @@ impl Instance {
 
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        for vp in &self.vps {
+        for vp in self.vps.iter().filter(|vp| !vp.idle.is_parked()) {
             vp.idle.wake();
         }
         self.kernel.dismiss();
@@ -356,6 +369,13 @@ impl Instance {
         // What is meant for several retired VPs does not all go to one.
         let to = if self.vps[to].is_retired() { to % self.open() } else { to };
         (to..to + n).map(|i| i % n).find(|i| !self.queues.is_closed(*i)).unwrap_or(to)
+    }
+
+    /// Returns the VP on which `mp` ran last, or the one that takes what is meant for that VP.
+    /// Async-signal-safe.
+    pub(crate) fn open_home(&self, mp: &Mp) -> usize {
+        let home = usize::from(mp.home.load(Ordering::Relaxed)) % self.vps.len();
+        if self.closed_vps.load(Ordering::Relaxed) == 0 { home } else { self.open_vp_for(home) }
     }
 
     /// Whether a woken microprocess should return to VP `home` although VP `here` could run it.

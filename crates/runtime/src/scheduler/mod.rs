@@ -9,6 +9,7 @@ pub(crate) mod carrier;
 pub(crate) mod core_watch;
 pub(crate) mod idling;
 pub(crate) mod instance;
+pub(crate) mod parking;
 pub(crate) mod posts;
 pub(crate) mod reprioritise;
 pub(crate) mod retirement;

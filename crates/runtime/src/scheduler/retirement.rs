@@ -2,17 +2,14 @@
 //!
 //! A CPU quota and the CPU affinity may change while the process runs. The timekeeper reads both
 //! once a second, unless the program or its user has set the number of VPs. VPs beyond the number
-//! of cores *retire*, the last ones first, and are opened again when the number rises, up to the
-//! number at the start.
+//! of cores *retire*, the last ones first, and are opened again when the number rises. There is
+//! room for one VP for each online core, so that the number can exceed that at the start.
 //!
 //! A retired VP runs no microprocesses:
 //! - Others give it nothing (`kumihimo_queue::Set::set_retired`, [`Instance::inject`]).
-//! - It hands what it has to the other VPs, and what comes nevertheless: from its timers, its
-//!   descriptors, or a thread that decided before the VP retired. It then sleeps as an idle VP
-//!   does, but takes no notice of the others' work. So the protocol against lost wake-ups is that
-//!   of an idle VP.
-//! - Its timers stay until they fire. A descriptor moves to another VP's epoll set when a
-//!   microprocess waits for it again ([`crate::wait::readiness`]).
+//! - It hands what it has to the other VPs, and what comes nevertheless from a thread that decided
+//!   before the VP retired. It takes no notice of the others' work.
+//! - It then parts from its kernel thread ([`crate::scheduler::parking`]).
 //!
 //! In the ring of VPs, the last open VP has a successor that takes nothing. It hands its surplus to
 //! the first VP instead, at its clock checks.
@@ -24,7 +21,8 @@ use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
 
 use crate::kernel_thread::affinity;
-use crate::scheduler::instance::Instance;
+use crate::process::cores;
+use crate::scheduler::instance::{self, Instance};
 use crate::scheduler::vp::Vp;
 
 impl Instance {
@@ -36,19 +34,20 @@ impl Instance {
         }
         let Some(mut cores) = self.core_watch.look_if_due(self.now()) else { return };
         if affinity::was_ever_kept() {
-            // The runtime itself binds its kernel threads.
-            cores.affinity = self.vps.len();
+            // The runtime itself binds its kernel threads, to the cores that it found at its start.
+            cores.affinity = cores::cores().len();
         }
-        self.set_open(cores.count());
+        self.wanted_vps.store(cores.count(), Ordering::Relaxed);
+        self.adjust_open();
     }
 
-    /// Sets the number of VPs in use. All VPs are in use while one is stuck, since the open ones
-    /// may be the stuck ones.
-    pub(crate) fn set_open(&self, wanted: usize) {
+    /// Sets the number of VPs in use: one for each core that the process may use, and one in place
+    /// of each stuck VP.
+    pub(crate) fn adjust_open(&self) {
         let len = self.vps.len();
         let retired = self.vps.iter().filter(|vp| vp.is_retired()).count();
-        let has_stuck = self.closed_vps.load(Ordering::Relaxed) > retired;
-        let open = if has_stuck { len } else { wanted.clamp(1, len) };
+        let stuck = self.closed_vps.load(Ordering::Relaxed).saturating_sub(retired);
+        let open = (self.wanted_vps.load(Ordering::Relaxed) + stuck).clamp(1, len);
         if self.open_vps.swap(open, Ordering::Relaxed) == open && len - open == retired {
             return;
         }
@@ -67,6 +66,16 @@ impl Instance {
             }
             vp.idle.wake();
         }
+        if self.sets_concurrency.load(Ordering::Relaxed) {
+            self.kernel.set_concurrency(open);
+        }
+    }
+
+    /// Sets the number of spare kernel threads, which does not follow the number of VPs in use from
+    /// then on.
+    pub(crate) fn set_concurrency(&self, n: usize) {
+        self.sets_concurrency.store(false, Ordering::Relaxed);
+        self.kernel.set_concurrency(n);
     }
 
     /// Returns the number of VPs in use.
@@ -78,6 +87,18 @@ impl Instance {
     pub(crate) fn has_retired(&self) -> bool {
         self.open() != self.vps.len()
     }
+}
+
+/// Sets the number of VPs in use, as a change of the cores that the process may use does. Returns
+/// false if no runtime runs. A runtime whose number of VPs is not fixed looks at the cores again
+/// within a second. For tests and experiments.
+pub fn set_open_vps(n: usize) -> bool {
+    instance::visit(|instance| {
+        let Some(instance) = instance else { return false };
+        instance.wanted_vps.store(n, Ordering::Relaxed);
+        instance.adjust_open();
+        true
+    })
 }
 
 impl Vp {

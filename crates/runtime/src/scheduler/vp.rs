@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kumihimo_arbiter::row::Row;
 use kumihimo_arch::{cpu, tls};
+use kumihimo_events::Kernel;
 use kumihimo_policy::Why;
 use kumihimo_queue::{Design, Owner};
 use kumihimo_trace::ring::Ring;
@@ -124,6 +125,10 @@ pub(crate) struct Vp {
     /// The next microprocess to run, if it waits for its turn on another kernel thread. The VP
     /// moves to that thread from the stack of its current one.
     pub(crate) promised: Cell<Option<&'static Mp>>,
+    /// See [`crate::scheduler::parking`].
+    pub(super) was_parked: Cell<bool>,
+    /// Whether the first VP serves this one's descriptors.
+    pub(super) is_set_lent: Cell<bool>,
     /// Trace ring of this VP, if tracing is on.
     pub(crate) trace: Option<Arc<Ring>>,
     /// System calls that wait to enter the kernel as one batch. Its counters are shared.
@@ -156,9 +161,10 @@ impl Vp {
         queue: Owner<Mp>,
         design: Design,
         keeps_account: bool,
+        kernel: Arc<Kernel>,
     ) -> std::io::Result<Vp> {
         let poller = Poller::new(index)?;
-        let idle = Idle::new(seats.row, index, &poller)?;
+        let idle = Idle::new(seats.row, index, &poller, kernel)?;
         Ok(Vp {
             keeps_account,
             fsgsbase: cpu::fsgsbase(),
@@ -192,6 +198,8 @@ impl Vp {
             published: PublishedLevels::new(),
             idle,
             retired: AtomicBool::new(false),
+            was_parked: Cell::new(false),
+            is_set_lent: Cell::new(false),
             core_claim: CoreClaim::new(seats.seat_of(index)),
             row: seats.row,
             priority_requests: PriorityRequests::default(),
@@ -306,6 +314,7 @@ impl Vp {
     }
 
     pub(crate) fn fire_timers(&self, now: u64) {
+        self.receive_moved_timers();
         let mut due = [None; BATCH];
         loop {
             let n = self.timers().pop_due(now, &mut due);

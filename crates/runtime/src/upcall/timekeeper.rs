@@ -103,7 +103,7 @@ impl Instance {
 
     /// Scans one VP. Returns the number of nanoseconds until the next scan of it.
     fn look_at_turn(&self, vp: &Vp, now: u64) -> u64 {
-        if vp.idle.cell.is_sleeping() {
+        if vp.idle.cell.is_sleeping() || vp.idle.is_parked() {
             return LONGEST;
         }
         let index = vp.index as u32;

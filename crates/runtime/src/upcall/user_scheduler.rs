@@ -117,11 +117,12 @@ impl UserScheduler for Instance {
         self.queues.set_stuck(vp as usize, off);
         if off {
             self.closed_vps.fetch_add(1, Ordering::Relaxed);
-            self.set_open(self.vps.len());
+            self.adjust_open();
             // Sleeping VPs can pull the surplus of the stuck VP.
             self.vps.iter().for_each(|vp| vp.idle.wake());
         } else {
             self.closed_vps.fetch_sub(1, Ordering::Relaxed);
+            self.adjust_open();
         }
     }
 

@@ -143,12 +143,12 @@ impl Source {
     #[cold]
     fn register_elsewhere(&self) -> io::Result<Option<&'static DescriptorEntry>> {
         let Some((kt, mp)) = sticky::current() else { return Ok(None) };
-        let vps = &kt.instance().vps;
-        let vp = &vps[usize::from(mp.home.load(Ordering::Relaxed)) % vps.len()];
+        let instance = kt.instance();
+        let vp = &instance.vps[instance.open_home(mp)];
         let was_used = vp.poller.is_used();
         let entry = self.register_at(vp)?;
-        if !was_used {
-            // The VP may sleep on its futex, without its descriptors.
+        if !was_used || vp.is_retired() {
+            // The VP may sleep on its futex, or be parked, without its descriptors.
             vp.idle.wake();
         }
         Ok(Some(entry))

@@ -122,7 +122,7 @@ impl Instance {
         }
     }
 
-    fn force_step(&self, vp: usize) {
+    pub(in crate::scheduler) fn force_step(&self, vp: usize) {
         self.kernel.raise(vp as u32, Event::Preempted);
         self.vps[vp].idle.wake();
     }
