@@ -36,25 +36,29 @@ const CAPABILITIES: [u32; 14] = [
 ];
 /// Number of the last capability (CHECKPOINT_RESTORE, Linux 5.9). The kernel refuses larger ones.
 const LAST_CAPABILITY: u32 = 40;
-/// Size of Docker's `/dev/shm`.
-const SHARED_MEMORY: &str = "size=64m,mode=1777";
-
 /// Restrictions on a child process.
 #[derive(Clone, Copy, Debug)]
 pub struct Container {
     /// User inside; 0 for root, with Docker's capabilities.
     pub user: u32,
-    /// Whether there is a `/dev/shm`, of 64 MB.
+    /// Whether there is a `/dev/shm`.
     pub has_shared_memory: bool,
+    /// Its size, as tmpfs(5) takes it.
+    pub shared_memory: &'static str,
     /// Whether there is a writable `/tmp`.
     pub has_tmp: bool,
     /// CPU time in microseconds, in each 100 ms.
     pub quota: u64,
 }
 
-/// The default container: one and a half core, a `/dev/shm` and a `/tmp`, for root.
-pub const DEFAULT: Container =
-    Container { user: 0, has_shared_memory: true, has_tmp: true, quota: 150_000 };
+/// The default container: one and a half core, a `/dev/shm` of Docker's size and a `/tmp`, for root.
+pub const DEFAULT: Container = Container {
+    user: 0,
+    has_shared_memory: true,
+    shared_memory: "64m",
+    has_tmp: true,
+    quota: 150_000,
+};
 
 /// A user without privileges.
 pub const USER: u32 = 54_321;
@@ -235,7 +239,8 @@ impl MountPlan {
         if container.has_shared_memory {
             self.steps.push(MountStep::Directory(text("/dev/shm")));
             let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-            self.mount("shm", "/dev/shm", "tmpfs", flags, SHARED_MEMORY);
+            let options = format!("size={},mode=1777", container.shared_memory);
+            self.mount("shm", "/dev/shm", "tmpfs", flags, &options);
         }
         self.read_only("/dev");
     }

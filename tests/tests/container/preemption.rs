@@ -48,15 +48,18 @@ fn endless_loops_stall_no_other_microprocess() {
 }
 
 /// The kernel stops all kernel threads for most of the time. The watchdog must not take that for a
-/// stuck scheduler, nor the deadlock detection for a deadlock.
+/// stuck scheduler, nor the deadlock detection for a deadlock, nor the checker of the trace for a
+/// violated priority order.
 #[test]
 fn throttling_is_no_misbehaviour() {
     const NAME: &str = "preemption::throttling_is_no_misbehaviour";
     let container = Container { quota: 5_000, user: USER, ..DEFAULT };
     let body = || {
         let distrust = Distrust { on: OnMisbehaviour::End, bound: Duration::from_millis(100) };
+        let path = std::env::temp_dir().join(format!("throttled-{}.perfetto", std::process::id()));
         let runtime = Runtime::builder()
             .vps(2)
+            .trace(&path)
             .on_misbehaviour(distrust)
             .on_deadlock(OnDeadlock::Abort)
             .build();
@@ -81,6 +84,11 @@ fn throttling_is_no_misbehaviour() {
                 stop.store(true, Relaxed);
             });
         });
+        if !kumihimo_tests::process::is_one_to_one() {
+            let report = kumihimo_trace::check(&path, None).expect("a trace");
+            assert_eq!(report.overlaps, [""; 0], "{report}");
+            assert_eq!(report.verdict(), kumihimo_trace::Verdict::Holds, "{report}");
+        }
     };
     container.run_with(NAME, &[], body, |ended, group| {
         let stat = group.get("cpu.stat");

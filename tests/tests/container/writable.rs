@@ -1,4 +1,5 @@
-//! A container without any writable directory: what needs one says so, the rest works.
+//! A container without any writable directory, or with little room in it: what needs more says so,
+//! the rest works.
 
 use kumihimo::gate::Gate;
 use kumihimo::runtime::Runtime;
@@ -57,4 +58,33 @@ fn runtime_that_asks_for_no_directory_says_nothing() {
     container.run_with(NAME, &[("KUMI_DIR", "off")], body, |ended, _| {
         assert!(!ended.stderr.contains("kumihimo"), "{}", ended.told());
     });
+}
+
+/// The run-time directory is in a file system without room for the board. Nothing is written to a
+/// page that the file system cannot provide, which would raise SIGBUS.
+#[test]
+fn gates_work_in_a_shared_memory_without_room_for_the_board() {
+    const NAME: &str = "writable::gates_work_in_a_shared_memory_without_room_for_the_board";
+    if !is_inside() && !has_vps(NAME) {
+        return;
+    }
+    for shared_memory in ["4k", "16k", "64k"] {
+        for user in [0, USER] {
+            Container { user, shared_memory, ..DEFAULT }.run(NAME, little_room, |_| {});
+        }
+    }
+}
+
+fn little_room() {
+    for _ in 0..2 {
+        Runtime::builder().build().expect("a runtime").run(|| {
+            let all: Vec<_> = (0..10).map(|n| thread::spawn(move || n)).collect();
+            let sum: i32 = all.into_iter().map(|one| one.join().expect("no panic")).sum();
+            assert_eq!(sum, 45);
+            let serving = Gate::serve("little-room", |n: u64| n + 1).expect("it serves");
+            let gate = Gate::<u64, u64>::connect("little-room").expect("it is there");
+            assert_eq!(gate.call(&1).expect("a reply"), 2);
+            drop(serving);
+        });
+    }
 }

@@ -50,3 +50,6 @@ impl CoreWatch {
         mine.is_ok().then(|| watch.look())
     }
 }
+
+#[cfg(test)]
+mod tests;

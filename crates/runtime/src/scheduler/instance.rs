@@ -56,6 +56,8 @@ pub(crate) struct Instance {
     pub(crate) open_vps: AtomicUsize,
     /// Number of cores that the process may use: more VPs are in use while some are stuck.
     pub(crate) wanted_vps: AtomicUsize,
+    /// Number of requests to adjust `open_vps`, while a thread does so.
+    pub(crate) open_requests: AtomicUsize,
     /// Number of VPs that spin or sleep, without those that began to do so while they were retired,
     /// ...
     pub(crate) idle_vps: AtomicUsize,
@@ -205,6 +207,7 @@ impl Instance {
                 epoch: clock::monotonic(),
                 closed_vps: AtomicUsize::new(0),
                 wanted_vps: AtomicUsize::new(settings.open),
+                open_requests: AtomicUsize::new(0),
                 open_vps: AtomicUsize::new(settings.open),
                 idle_vps: AtomicUsize::new(0),
                 resting_vps: AtomicUsize::new(0),

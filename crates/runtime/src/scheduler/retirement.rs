@@ -43,7 +43,29 @@ impl Instance {
 
     /// Sets the number of VPs in use: one for each core that the process may use, and one in place
     /// of each stuck VP.
+    ///
+    /// Does not block: if another thread adjusts the number now, that thread does so once more.
     pub(crate) fn adjust_open(&self) {
+        let mut requests = self.open_requests.fetch_add(1, Ordering::SeqCst) + 1;
+        if requests != 1 {
+            return;
+        }
+        loop {
+            self.adjust_once();
+            let done = self.open_requests.compare_exchange(
+                requests,
+                0,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
+            match done {
+                Ok(_) => return,
+                Err(now) => requests = now,
+            }
+        }
+    }
+
+    fn adjust_once(&self) {
         let len = self.vps.len();
         let retired = self.vps.iter().filter(|vp| vp.is_retired()).count();
         let stuck = self.closed_vps.load(Ordering::Relaxed).saturating_sub(retired);

@@ -119,7 +119,7 @@ impl UserScheduler for Instance {
             self.closed_vps.fetch_add(1, Ordering::Relaxed);
             self.adjust_open();
             // Sleeping VPs can pull the surplus of the stuck VP.
-            self.vps.iter().for_each(|vp| vp.idle.wake());
+            self.vps.iter().filter(|vp| !vp.is_retired()).for_each(|vp| vp.idle.wake());
         } else {
             self.closed_vps.fetch_sub(1, Ordering::Relaxed);
             self.adjust_open();

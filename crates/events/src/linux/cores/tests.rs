@@ -123,6 +123,17 @@ fn display_names_the_origin() {
 }
 
 #[test]
+fn listed_cores_are_counted() {
+    for (list, count) in [("0", Some(1)), ("0-3", Some(4)), ("0-1,4,6-7", Some(5))] {
+        assert_eq!(count_listed(list), count, "{list}");
+    }
+    for list in ["", "x", "0-", "3-1", "0,,2"] {
+        assert_eq!(count_listed(list), None, "{list}");
+    }
+    assert!(online() >= affinity().len());
+}
+
+#[test]
 fn affinity_is_that_of_the_calling_thread() {
     let before = affinity();
     assert!(!before.is_empty() && before.is_sorted(), "{before:?}");

@@ -62,7 +62,10 @@ impl Instance {
     fn levels_differ(&self) {
         for (i, vp) in self.vps.iter().enumerate() {
             vp.common_level.0.store(LEVELS, Ordering::Relaxed);
-            self.force_step(i);
+            // A parked VP has published that nothing runs there.
+            if !vp.idle.is_parked() {
+                self.force_step(i);
+            }
         }
     }
 
