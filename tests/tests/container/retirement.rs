@@ -52,6 +52,13 @@ impl Load {
     /// Runs microprocesses of each kind that can be runnable, or waiting, at a VP that retires.
     /// Calls `body` beside them, and then ends and joins them.
     fn run(&self, body: impl FnOnce()) {
+        /// Ends the microprocesses even if the body fails.
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Relaxed);
+            }
+        }
         thread::scope(|scope| {
             for n in 0..EACH {
                 let (mut near, mut far) = UnixStream::pair().expect("descriptors");
@@ -106,8 +113,8 @@ impl Load {
                 // Enters the runtime only when it is preempted.
                 scope.spawn(move || while self.goes_on(5 * EACH + n) {});
             }
+            let _stop = Stop(&self.stop);
             body();
-            self.stop.store(true, Relaxed);
         });
     }
 }

@@ -235,6 +235,8 @@ impl Vp {
             && !self.priority_requests.pending()
             && !self.row.head.has_posts()
             && !self.lies_wrong(bed)
+            // It retired since it last looked, and parks instead.
+            && (!is_retired || self.stays_retired.get())
             && !instance.stopped()
             && wait != Some(Duration::ZERO);
         if nothing_to_do {

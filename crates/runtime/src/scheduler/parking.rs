@@ -70,7 +70,8 @@ impl Vp {
     fn begin_parking(&self) -> bool {
         let instance = self.instance();
         let waits_here = self.promised.get().is_some() || self.syscall_batch.waiting.get() != 0;
-        if waits_here || instance.stopped() || !self.lend_set() {
+        self.stays_retired.set(waits_here || !self.lend_set());
+        if self.stays_retired.get() || instance.stopped() {
             return false;
         }
         self.move_timers();

@@ -129,6 +129,8 @@ pub(crate) struct Vp {
     pub(super) was_parked: Cell<bool>,
     /// Whether the first VP serves this one's descriptors.
     pub(super) is_set_lent: Cell<bool>,
+    /// Whether the VP, which is retired, sleeps with its kernel thread.
+    pub(super) stays_retired: Cell<bool>,
     /// Trace ring of this VP, if tracing is on.
     pub(crate) trace: Option<Arc<Ring>>,
     /// System calls that wait to enter the kernel as one batch. Its counters are shared.
@@ -200,6 +202,7 @@ impl Vp {
             retired: AtomicBool::new(false),
             was_parked: Cell::new(false),
             is_set_lent: Cell::new(false),
+            stays_retired: Cell::new(false),
             core_claim: CoreClaim::new(seats.seat_of(index)),
             row: seats.row,
             priority_requests: PriorityRequests::default(),
