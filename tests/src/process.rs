@@ -155,10 +155,18 @@ fn finish_within(idle_looks: u32, name: &str, child: Child) -> Ended {
 /// # Panics
 /// If the child fails or hangs.
 pub fn alone(name: &str, body: impl FnOnce()) {
+    alone_with(name, &[], body);
+}
+
+/// As [`alone`], with environment variables for the child process.
+///
+/// # Panics
+/// If the child fails or hangs.
+pub fn alone_with(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
     if is_child(name) {
         return body();
     }
-    let ended = again(name, &[]);
+    let ended = again(name, environment);
     // Repeat the child's skips on standard error, where `xtask` counts them.
     for line in ended.stderr.lines().filter(|line| line.starts_with("[skip]")) {
         let _ = writeln!(std::io::stderr(), "\n{line}");
@@ -189,6 +197,7 @@ struct Found {
     one_to_one: bool,
     preempts: bool,
     tells_returns: bool,
+    reports_blocks: bool,
 }
 
 fn found() -> &'static Found {
@@ -200,6 +209,7 @@ fn found() -> &'static Found {
             one_to_one,
             preempts: one_to_one || now.preemption != "off",
             tells_returns: !one_to_one && now.events == "bpf",
+            reports_blocks: !one_to_one && now.events != "off",
         }
     };
     FOUND.get_or_init(|| {
@@ -238,6 +248,20 @@ pub fn is_preempted(test: &str) -> bool {
         );
     }
     is
+}
+
+/// Returns whether the runtime is notified when a microprocess blocks in the kernel, for which a
+/// spare kernel thread always waits. If not, reports `test` as skipped.
+///
+/// # Panics
+/// As [`is_one_to_one`].
+#[must_use]
+pub fn keeps_a_spare(test: &str) -> bool {
+    let keeps = found().reports_blocks;
+    if !keeps {
+        crate::skip(test, "no spare kernel thread waits with event source off");
+    }
+    keeps
 }
 
 /// Returns whether the runtime is notified at once when a microprocess returns from the kernel. If

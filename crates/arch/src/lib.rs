@@ -27,7 +27,7 @@
 //! - [`thread_attributes`]: what the kernel keeps per thread, and a program changes through the C
 //!   library.
 //! - [`kernel_attributes`], [`signal_mask`]: the same of a kernel thread, for the runtime's own
-//!   threads.
+//!   threads; [`irrevocable`]: what it cannot set back there.
 //! - [`overflow`]: the report of a stack overflow.
 //!
 //! This crate does not depend on scheduling. It detects at run time which features the machine
@@ -52,6 +52,7 @@ pub use machine::{
     HAS_MICROPROCESSES, cpu, inject, interrupted, regions, system_call, time, tls, while_executing,
 };
 
+pub mod irrevocable;
 pub mod kernel_attributes;
 mod kind;
 mod lock;

@@ -36,6 +36,7 @@ const _: unsafe fn() -> bool = cpu::gs_dec32::<0>;
 // cpu: used by the portable modules of this crate.
 const _: fn() -> usize = cpu::extended_state_bytes;
 const _: fn(*const u8) = cpu::prefetch;
+const _: fn() -> u32 = cpu::protection_keys;
 const _: unsafe fn(*const u32, i32, u32) = cpu::futex;
 
 const _: unsafe fn(*mut ucontext_t, extern "C" fn(), usize) -> Result<(), inject::Refusal> =
@@ -65,4 +66,5 @@ const _: fn(&tls::Tls) -> Vec<isize> = tls::Tls::lines;
 const _: fn(fn() -> Option<usize>) = tls::setxid::set_carrier_fs;
 type RenewedMask = fn(u32, u64) -> Option<u64>;
 const _: fn(RenewedMask) = tls::setxid::set_renewed_mask;
+const _: fn() -> usize = tls::setxid::rounds;
 const _: fn(u32, u32) -> io::Result<()> = tls::setxid::renew_mask;

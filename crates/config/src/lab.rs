@@ -33,6 +33,8 @@ pub struct Lab {
     pub uring: Option<bool>,
     /// Whether a microprocess that blocks often keeps its kernel thread.
     pub sticky: Option<bool>,
+    /// Whether debug builds check that a microprocess leaves its kernel thread as it was.
+    pub check_attributes: Option<bool>,
     /// Records in each buffer of a trace.
     pub trace_buffer: Option<usize>,
 }
@@ -61,7 +63,7 @@ pub(crate) fn store<T>(place: &mut Option<T>, value: Option<T>) -> bool {
 }
 
 /// The keys of `KUMI_LAB`.
-pub const KEYS: [Key; 11] = [
+pub const KEYS: [Key; 12] = [
     Key {
         name: "tls",
         allowed: "clone, donor, kernel or fail",
@@ -147,6 +149,14 @@ pub const KEYS: [Key; 11] = [
         effect: "a microprocess that blocks often keeps its kernel thread (Builder::sticky takes \
                  precedence)",
         read: |lab, text| store(&mut lab.sticky, switch(text)),
+    },
+    Key {
+        name: "check_attributes",
+        allowed: "on or off",
+        default: "on in builds with debug assertions; other builds have no such check",
+        effect: "a microprocess that changes its kernel thread by system calls of its own is \
+                 noticed at switches",
+        read: |lab, text| store(&mut lab.check_attributes, switch(text)),
     },
     Key {
         name: "trace_buffer",

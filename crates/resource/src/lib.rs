@@ -62,6 +62,8 @@ pub mod chunks;
 pub mod id;
 pub mod locking;
 pub mod names;
+mod operation;
+mod row;
 pub mod serials;
 pub mod slots;
 pub mod table;

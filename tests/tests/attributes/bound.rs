@@ -12,7 +12,7 @@ use kumihimo_tests::skip;
 
 use crate::{in_runtime, pass_the_kernel_thread_on, status, statuses};
 
-fn kernel_thread() -> i32 {
+pub fn kernel_thread() -> i32 {
     // SAFETY: takes nothing, cannot fail.
     unsafe { libc::gettid() }
 }
@@ -85,7 +85,8 @@ where
     true
 }
 
-fn check<T>(
+/// Checks that `change` concerns the microprocess that makes it, in a child process.
+pub fn check<T>(
     name: &'static str,
     change: impl Fn() -> bool + Send + Copy + 'static,
     seen: impl Fn() -> T + Send + Copy + 'static,
@@ -113,7 +114,7 @@ macro_rules! attributes {
 }
 
 /// A number that stands for `field` of the calling kernel thread's status.
-fn hash_of(field: &str) -> u64 {
+pub fn hash_of(field: &str) -> u64 {
     use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
     BuildHasherDefault::<DefaultHasher>::default().hash_one(status(field))
 }
@@ -183,7 +184,7 @@ fn io_priority_now() -> libc::c_long {
     unsafe { libc::syscall(libc::SYS_ioprio_get, 1, 0) }
 }
 
-fn personality(persona: libc::c_ulong) -> i32 {
+pub fn personality(persona: libc::c_ulong) -> i32 {
     // SAFETY: integers only.
     unsafe { libc::personality(persona) }
 }
@@ -199,7 +200,7 @@ fn setfsgid(id: u32) -> i32 {
 }
 
 /// Drops CAP_SYS_TIME from the effective set; capset(2).
-fn drop_a_capability(set: impl FnOnce(*mut [u32; 2], *mut [u32; 6]) -> bool) -> bool {
+pub fn drop_a_capability(set: impl FnOnce(*mut [u32; 2], *mut [u32; 6]) -> bool) -> bool {
     const VERSION: u32 = 0x2008_0522;
     const SYS_TIME: u32 = 25;
     let (mut header, mut data) = ([VERSION, 0], [0u32; 6]);
@@ -307,7 +308,7 @@ attributes! {
 }
 
 /// The session keyring, from `/proc/keys`-less kernels as well; asked without binding.
-fn session_keyring_id() -> isize {
+pub fn session_keyring_id() -> isize {
     // SAFETY: integers only: KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING.
     unsafe {
         kumihimo_arch::system_call(libc::SYS_keyctl, [0, (-3isize).cast_unsigned(), 0, 0, 0, 0])

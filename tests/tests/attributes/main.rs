@@ -4,6 +4,7 @@
 mod bound;
 mod kept;
 mod no_system_calls;
+mod raw_changes;
 mod signal_mask;
 
 use kumihimo::runtime::Runtime;

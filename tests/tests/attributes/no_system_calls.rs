@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use kumihimo::runtime::{Events, Preemption, Runtime};
 use kumihimo::thread;
-use kumihimo_tests::process::{alone, one_to_one};
+use kumihimo_tests::process::{alone_with, one_to_one};
 use kumihimo_tests::skip;
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -76,7 +76,7 @@ fn end(is_right: bool) -> ! {
 }
 
 fn with_one_vp(name: &str, body: impl FnOnce() + Send) {
-    alone(name, || {
+    alone_with(name, &[("KUMI_LAB", "check_attributes=off")], || {
         let builder = Runtime::builder().vps(1).events(Events::Off).preemption(Preemption::Off);
         let runtime = builder.build().expect("a runtime");
         if one_to_one() {

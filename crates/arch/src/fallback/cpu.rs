@@ -164,6 +164,11 @@ pub fn extended_state_bytes() -> usize {
     0
 }
 
+/// Returns 0: protection keys are not compared here.
+pub(crate) fn protection_keys() -> u32 {
+    0
+}
+
 /// Does nothing.
 #[inline(always)]
 pub fn prefetch(_: *const u8) {}

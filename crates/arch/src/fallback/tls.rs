@@ -118,6 +118,11 @@ pub mod setxid {
     /// Does nothing.
     pub fn set_renewed_mask(_: fn(u32, u64) -> Option<u64>) {}
 
+    /// Returns 0.
+    pub fn rounds() -> usize {
+        0
+    }
+
     /// Does nothing, because no kernel thread runs microprocesses.
     ///
     /// # Errors

@@ -351,6 +351,22 @@ pub fn extended_state_bytes() -> usize {
     if cpuid(0, 0).eax >= 0xd { cpuid(0xd, 0).ebx as usize } else { 512 }
 }
 
+/// Returns the calling kernel thread's rights to protection keys (PKRU; pkeys(7)), or 0 if the
+/// processor or the kernel has none.
+pub(crate) fn protection_keys() -> u32 {
+    static HAS_KEYS: OnceLock<bool> = OnceLock::new();
+    // CPUID leaf 7, ECX bit 4: the kernel has enabled them (Intel SDM, OSPKE).
+    if !*HAS_KEYS.get_or_init(|| cpuid(7, 0).ecx & 1 << 4 != 0) {
+        return 0;
+    }
+    let rights: u32;
+    // SAFETY: the instruction exists, as checked above; it reads a register of this thread.
+    unsafe {
+        asm!("rdpkru", out("eax") rights, out("edx") _, in("ecx") 0, options(nomem, nostack));
+    }
+    rights
+}
+
 /// Prefetches a cache line without waiting for it. Any address is allowed, because a prefetch never
 /// faults.
 #[inline(always)]

@@ -39,7 +39,8 @@
 //!
 //! Source: the manual pages tcp(7), udp(7), unix(7), epoll(7), connect(2).
 
-// One file for each type; `options.rs` and `halves.rs` add what std lacks. A call goes down from
+// One file for each type; `options.rs`, `unix_options.rs`,
+// `socket_builder.rs` and `halves.rs` add what std lacks. A call goes down from
 // the type (`TcpStream::read` in `tcp.rs`) to `stream.rs` or `datagram.rs`, which make one attempt,
 // and to `Socket::attempt` in `socket.rs`, which waits for readiness in between. `address.rs`
 // resolves names and connects. `server/` and `inherited.rs` stand above the types. Nothing here
@@ -52,15 +53,18 @@ pub mod inherited;
 mod options;
 mod server;
 mod socket;
+mod socket_builder;
 mod stream;
 mod tcp;
 mod udp;
 pub mod unix;
 mod unix_datagram;
+mod unix_options;
 
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
-pub use options::{Keepalive, SocketBuilder, UCred};
+pub use options::Keepalive;
 pub use server::{Cause, Listener, Server, Tally, Trouble};
+pub use socket_builder::SocketBuilder;
 pub use std::net::{
     AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6,
     ToSocketAddrs,
@@ -68,3 +72,4 @@ pub use std::net::{
 pub use tcp::{Incoming, TcpListener, TcpStream};
 pub use udp::UdpSocket;
 pub use unix::{UnixDatagram, UnixListener, UnixStream};
+pub use unix_options::UCred;

@@ -12,6 +12,7 @@ use kumihimo_events::{self as events, Slot, barrier, trap};
 
 use crate::kernel_thread::applied::Applied;
 use crate::kernel_thread::kernel_slice::KernelSlice;
+use crate::kernel_thread::known::Known;
 use crate::microprocess::record::Mp;
 use crate::process::clock::cpu_time;
 
@@ -83,6 +84,7 @@ pub(crate) struct KernelThread {
     /// until it is published.
     pub(crate) left: Cell<Context>,
     pub(crate) applied: Applied,
+    pub(crate) known: Known,
 }
 
 /// Flag of a microprocess ID in the shared page: the microprocess is about to run, but does not run
@@ -124,6 +126,7 @@ impl KernelThread {
             idle: UnsafeCell::new(Context::NULL),
             left: Cell::new(Context::NULL),
             applied: Applied::new(),
+            known: Known::default(),
         };
         kt.this.set(&raw const kt);
         // SAFETY: the record is alive until GS is reset below. A panic cannot leave `live`, because
@@ -132,6 +135,7 @@ impl KernelThread {
         STANDING.set(Standing::OnVp);
         // After the two lines above, so that a renewal of the mask finds this record.
         kt.apply_attributes(None);
+        kt.known.begin();
         live();
         // The thread ends, and from here on no renewal of its mask finds this record.
         signal_mask::set(signal_mask::ALL);

@@ -10,4 +10,5 @@ pub(crate) mod attributes;
 pub(crate) mod fork;
 pub(crate) mod gs_record;
 pub(crate) mod kernel_slice;
+pub(crate) mod known;
 pub(crate) mod no_events;

@@ -158,16 +158,16 @@ fn whereabouts(
 /// Suspends the caller, and returns true after it was resumed. Returns false at once on a kernel
 /// thread that runs no microprocess.
 pub(crate) fn suspend_self() -> bool {
-    if let Some(mp) = current_mp().filter(|mp| mp.sticky.is_bound.get()) {
+    if let Some(carrier) = Carrier::obtain() {
+        let Some(mp) = carrier.running() else { return false };
         let _ = mp.state.request_suspend(mp.state.generation());
-        // A bound microprocess stops when it enters the runtime.
-        drop(Carrier::regain());
+        carrier.leave(AfterSwitch::Suspend);
         return true;
     }
-    let Some(carrier) = Carrier::obtain().filter(Carrier::is_running) else { return false };
-    let Some(mp) = carrier.running() else { return false };
+    let Some(mp) = current_mp().filter(|mp| mp.sticky.is_bound.get()) else { return false };
     let _ = mp.state.request_suspend(mp.state.generation());
-    carrier.leave(AfterSwitch::Suspend);
+    // A bound microprocess stops when it enters the runtime.
+    drop(Carrier::regain());
     true
 }
 

@@ -13,7 +13,7 @@ use crate::kernel_thread::gs_record::{KernelThread, Standing, current_mp, standi
 use crate::microprocess::record::Mp;
 use crate::microprocess::sticky_state::Reason;
 use crate::scheduler::carrier::Carrier;
-use crate::scheduler::instance::Instance;
+use crate::scheduler::instance::{self, Instance};
 use crate::trace_hooks;
 use crate::upcall::{handoff, sticky};
 
@@ -79,6 +79,20 @@ pub(crate) fn stay_after_blocking(kt: &KernelThread, mp: &Mp, carrier: Carrier) 
     stay(kt, mp, carrier);
 }
 
+/// Binds `mp`, the caller, after it has changed its kernel thread, which `carrier` stands for. The
+/// VP is left to a waiting kernel thread: one that this one started would inherit the change.
+/// Returns false if no kernel thread waits, and none is kept waiting.
+pub(crate) fn stay_after_change(kt: &KernelThread, mp: &Mp, carrier: Carrier) -> bool {
+    let can = instance::hears_of_sleeps() || kt.instance().kernel.has_spare();
+    if can {
+        handoff::give_away(kt);
+        stay(kt, mp, carrier);
+    } else {
+        let _ = carrier.release();
+    }
+    can
+}
+
 /// Binds `mp`, the caller, which has just begun, if it was spawned so.
 ///
 /// # Panics
@@ -118,9 +132,13 @@ fn mark(mp: &Mp) {
     }
 }
 
-/// Whether the calling microprocess has a kernel thread of its own.
+/// Whether the calling microprocess has a kernel thread of its own. In debug builds, one that has
+/// changed its kernel thread gets it here. May switch.
 #[must_use]
 pub fn is_bound() -> bool {
+    if cfg!(debug_assertions) {
+        drop(Carrier::regain());
+    }
     current_mp().is_some_and(|mp| mp.sticky.is_bound.get())
 }
 

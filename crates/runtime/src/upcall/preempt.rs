@@ -39,7 +39,7 @@ use crate::priority::placement::SHORT;
 use crate::scheduler::carrier::Carrier;
 use crate::scheduler::vp::bump;
 use crate::trace_hooks;
-use crate::upcall::{handoff, sticky, sticky_return};
+use crate::upcall::{change_check, handoff, sticky, sticky_return};
 
 /// Number of attempts to inject a call, within a millisecond, before the kernel thread stands
 /// aside.
@@ -213,6 +213,7 @@ fn deliver() {
         }
         // SAFETY: entered just now.
         let carrier = unsafe { Carrier::of(kt) };
+        let Some(carrier) = change_check::bind_if_changed(carrier) else { return };
         if !carrier.preempted(raised).release() {
             return;
         }

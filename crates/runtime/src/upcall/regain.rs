@@ -2,38 +2,41 @@
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
 use crate::scheduler::carrier::Carrier;
-use crate::upcall::{bound, sticky, sticky_return};
+use crate::upcall::{bound, change_check, sticky, sticky_return};
 
 impl Carrier {
     /// As [`current`](Carrier::current). A caller whose VP was taken over first waits for its turn
     /// on a VP, unless it becomes sticky. May switch.
     #[inline]
     pub(crate) fn regain() -> Option<Carrier> {
-        Carrier::current().or_else(|| match standing() {
+        let carrier = Carrier::current().or_else(|| match standing() {
             Standing::OnVp => return_or_stick(),
             Standing::Sticky => sticky_return::return_if_recalled(),
             Standing::Foreign | Standing::Bound => None,
-        })
+        });
+        change_check::bind_if_changed(carrier?)
     }
 
     /// As [`regain`](Carrier::regain), for a caller that is about to wait.
     #[inline]
     pub(crate) fn regain_to_wait() -> Option<Carrier> {
-        Carrier::current().or_else(|| match standing() {
+        let carrier = Carrier::current().or_else(|| match standing() {
             Standing::OnVp => return_or_stick(),
             Standing::Sticky => sticky_return::leave_to_wait(),
             Standing::Foreign | Standing::Bound => None,
-        })
+        });
+        change_check::bind_if_changed(carrier?)
     }
 
     /// As [`regain`](Carrier::regain), but puts even a sticky caller on a VP. Returns `None` on a
     /// foreign kernel thread, inside `blocking` and in a bound microprocess. May switch.
     pub(crate) fn obtain() -> Option<Carrier> {
-        Carrier::current().or_else(|| match standing() {
+        let carrier = Carrier::current().or_else(|| match standing() {
             Standing::OnVp => Some(bound::return_to_vp()),
             Standing::Sticky => sticky::current().and_then(|(kt, mp)| sticky_return::leave(kt, mp)),
             Standing::Foreign | Standing::Bound => None,
-        })
+        });
+        change_check::bind_if_changed(carrier?)
     }
 }
 

@@ -32,18 +32,18 @@ pub(crate) fn leave(kt: &KernelThread, mp: &'static Mp) -> Option<Carrier> {
 /// Returns a microprocess that has run its closure to a VP, where it ends. The kernel thread of a
 /// bound one ends, too.
 pub(crate) fn return_to_end() -> Carrier {
-    match current() {
-        Some((kt, mp)) => {
-            if mp.sticky.is_bound.replace(false) {
-                // It cannot be undone everywhere what a bound one did: no other kernel thread may
-                // get it.
-                mp.reset_attributes();
-            }
-            end(kt.instance(), kt, mp);
-            bound::return_to_vp()
-        }
-        None => Carrier::obtain().expect("a microprocess can have a VP"),
+    if current().is_none()
+        && let Some(carrier) = Carrier::obtain()
+    {
+        return carrier;
     }
+    let (kt, mp) = current().expect("a microprocess can have a VP, or is bound");
+    if mp.sticky.is_bound.replace(false) {
+        // It cannot be undone everywhere what a bound one did: no other kernel thread may get it.
+        mp.reset_attributes();
+    }
+    end(kt.instance(), kt, mp);
+    bound::return_to_vp()
 }
 
 /// Moves the caller to a VP if it is sticky and was recalled. Called when it enters the runtime.

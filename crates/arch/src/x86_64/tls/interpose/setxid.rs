@@ -28,6 +28,14 @@ struct KernelAction {
 /// until [`set_carrier_fs`] has registered one.
 static CARRIER: AtomicUsize = AtomicUsize::new(0);
 static ORIGINAL: AtomicUsize = AtomicUsize::new(0);
+/// Number of set*id calls that the C library has applied to other threads, counted once a thread.
+static ROUNDS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns a number that grows with each set*id call that the C library applies to a thread.
+#[must_use]
+pub fn rounds() -> usize {
+    ROUNDS.load(Ordering::SeqCst)
+}
 
 /// Registers the function that finds the FS base of the kernel thread that carries the running
 /// microprocess. It returns `None` if the caller is not a microprocess, so that FS is already
@@ -140,6 +148,7 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, contex
             std::mem::transmute::<usize, fn() -> Option<usize>>(find)()
         };
         let running = fs_base();
+        ROUNDS.fetch_add(1, Ordering::SeqCst);
         match own {
             Some(fs) if fs != running => {
                 set_fs_base(fs);

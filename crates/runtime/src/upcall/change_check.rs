@@ -1,0 +1,68 @@
+//! Check of debug builds that a microprocess leaves its kernel thread as it found it.
+//!
+//! A system call instruction in the program's own code can change credentials, filters and the
+//! like without the runtime's notice. Where a microprocess enters the runtime and may switch, debug
+//! builds compare the kernel thread with what is known of it. If it has changed, the microprocess
+//! is bound, as if the C library's function had been called, and a message says so. A changed
+//! signal mask is noted, as by pthread_sigmask(3).
+//!
+//! A build without debug assertions has no check: it would cost some fifteen system calls a switch.
+
+use std::io::Write;
+
+use kumihimo_arch::signal_mask;
+
+use crate::kernel_thread::gs_record::KernelThread;
+use crate::microprocess::record::Mp;
+use crate::scheduler::carrier::Carrier;
+use crate::upcall::bind;
+
+/// Binds the running microprocess if it has changed the kernel thread of `carrier`, in a debug
+/// build. Returns the carrier otherwise.
+#[inline(always)]
+pub(crate) fn bind_if_changed(carrier: Carrier) -> Option<Carrier> {
+    if cfg!(debug_assertions) { compare(carrier) } else { Some(carrier) }
+}
+
+fn compare(carrier: Carrier) -> Option<Carrier> {
+    let kt: *const KernelThread = carrier.kernel_thread();
+    // SAFETY: the caller's kernel thread, where it stays until the carrier is dropped, and beyond
+    // if it is bound.
+    let kt = unsafe { &*kt };
+    let Some(mp) = carrier.running() else { return Some(carrier) };
+    if !kt.known.is_compared() || !carrier.has_vp() {
+        return Some(carrier);
+    }
+    let mask = signal_mask::current();
+    if mask != mp.attributes().signal_mask {
+        kt.note_signal_mask(mp, mask);
+    }
+    let Some(difference) = kt.known.changed() else { return Some(carrier) };
+    let what = difference.what;
+    if bind::stay_after_change(kt, mp, carrier) {
+        say(mp, what, "keeps that thread from here on");
+    } else {
+        say(mp, what, "no other thread is there to run the other microprocesses: aborting");
+        std::process::abort();
+    }
+    None
+}
+
+#[cold]
+fn say(mp: &Mp, what: &str, then: &str) {
+    let mut name = [0; 16];
+    let length = mp.thread_name(&mut name);
+    let text = format!(
+        "kumihimo: microprocess {} ({}) has changed the {what} of its kernel thread by a system \
+         call of its own, and {then}; call thread::bind before such a change, because builds \
+         without debug assertions do not notice it\n",
+        mp.id(),
+        String::from_utf8_lossy(&name[..length]),
+    );
+    // SAFETY: descriptor 2, which is not closed at the end. Not through std's lock, which the
+    // interrupted code may hold.
+    let mut stderr = unsafe {
+        std::mem::ManuallyDrop::new(<std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(2))
+    };
+    let _ = stderr.write_all(text.as_bytes());
+}
