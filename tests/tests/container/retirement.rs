@@ -59,6 +59,7 @@ impl Load {
                 self.0.store(true, Relaxed);
             }
         }
+        let preempts = metrics().expect("it runs").preemption != "off";
         thread::scope(|scope| {
             for n in 0..EACH {
                 let (mut near, mut far) = UnixStream::pair().expect("descriptors");
@@ -110,8 +111,14 @@ impl Load {
                         thread::yield_now();
                     }
                 });
-                // Enters the runtime only when it is preempted.
-                scope.spawn(move || while self.goes_on(5 * EACH + n) {});
+                // Enters the runtime only when it is preempted, if it ever is.
+                scope.spawn(move || {
+                    while self.goes_on(5 * EACH + n) {
+                        if !preempts {
+                            thread::yield_now();
+                        }
+                    }
+                });
             }
             let _stop = Stop(&self.stop);
             body();

@@ -5,8 +5,9 @@
 //! costs a third less than an eventfd in an epoll set, and every process that maps the cell can
 //! wake it.
 //!
-//! A parked VP ([`crate::scheduler::parking`]) has no kernel thread that could sleep. Its cell shows
-//! that it runs, so that other address spaces leave it alone; only its own address space wakes it.
+//! A parked VP ([`crate::scheduler::parking`]) has no kernel thread that could sleep. Its cell
+//! shows that it runs, so that other address spaces leave it alone; only its own address space
+//! wakes it.
 
 use std::io;
 use std::sync::Arc;

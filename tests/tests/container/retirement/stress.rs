@@ -8,7 +8,7 @@ use kumihimo::thread;
 use kumihimo_events::cores::affinity;
 use kumihimo_runtime::retirement::set_open_vps;
 use kumihimo_tests::container::{Container, DEFAULT, PERIOD, is_inside};
-use kumihimo_tests::process::{alone, has_vps, is_child, is_preempted, one_to_one};
+use kumihimo_tests::process::{alone, has_vps, is_child, one_to_one};
 use kumihimo_tests::{Random, rounds};
 use kumihimo_trace::{Verdict, check};
 
@@ -35,7 +35,7 @@ fn change_at_random(random: &mut Random) {
 #[test]
 fn no_microprocess_is_lost_while_vps_retire_and_open() {
     const NAME: &str = "retirement::stress::no_microprocess_is_lost_while_vps_retire_and_open";
-    if !is_child(NAME) && !is_preempted(NAME) {
+    if !is_child(NAME) && !has_vps(NAME) {
         return;
     }
     alone(NAME, || {

@@ -39,8 +39,8 @@ pub(crate) const NOT_CALLED: i32 = NO_PRIORITY - 1;
 pub struct Settings {
     /// The number of virtual processors.
     pub vps: u32,
-    /// The number of those that begin [parked](crate::KernelThread::park_vp): the last ones. They have no
-    /// kernel thread.
+    /// The number of those that begin [parked](crate::KernelThread::park_vp): the last ones. They
+    /// have no kernel thread.
     pub parked: u32,
     /// The number of unbound kernel threads that the pool keeps (P0: `set_concurrency`).
     pub concurrency: usize,
