@@ -51,7 +51,8 @@ pub struct Container {
     pub quota: u64,
 }
 
-/// The default container: one and a half core, a `/dev/shm` of Docker's size and a `/tmp`, for root.
+/// The default container: one and a half core, a `/dev/shm` of Docker's size and a `/tmp`, for
+/// root.
 pub const DEFAULT: Container = Container {
     user: 0,
     has_shared_memory: true,

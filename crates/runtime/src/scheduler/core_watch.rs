@@ -14,8 +14,8 @@ const LOOK_EVERY: u64 = 1_000_000_000;
 const DESCRIPTORS_PER_ROOM: usize = 16;
 
 /// Returns the default number of VPs for which there is room, and of those in use at the start. One
-/// is in use per core that the process may use, where a CPU quota counts as cores, rounded up. There
-/// is room for each online core.
+/// is in use per core that the process may use, where a CPU quota counts as cores, rounded up.
+/// There is room for each online core.
 pub(crate) fn default_vps() -> (usize, usize) {
     let open = Cores::of_process().count().min(MAX_VPS);
     // An address space with more VPs than a row of the board has cells would share no cores.

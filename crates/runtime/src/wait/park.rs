@@ -52,7 +52,8 @@ pub fn is_microprocess() -> bool {
     gs_record::standing() != Standing::Foreign
 }
 
-/// Returns the number of VPs in use of the runtime that runs the caller; `None` where [`on_vp`] is false.
+/// Returns the number of VPs in use of the runtime that runs the caller; `None` where [`on_vp`] is
+/// false.
 #[inline]
 pub fn vps() -> Option<usize> {
     match Carrier::current() {
