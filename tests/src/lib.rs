@@ -1,6 +1,8 @@
 //! Shared by the integration and stress tests: seeds, rounds, skips, and the project's documents.
 
 pub mod book;
+pub mod container;
+pub mod control_group;
 pub mod documents;
 #[cfg(doctest)]
 mod page_tests;

@@ -72,7 +72,17 @@ fn with_lab<'a>(name: &'a str, value: &str) -> (&'a str, String) {
 /// If the process cannot be started.
 #[must_use]
 pub fn start(name: &str, environment: &[(&str, &str)]) -> Child {
-    Command::new(std::env::current_exe().expect("this program"))
+    command(name, environment).spawn().expect("the test program once more")
+}
+
+/// Returns the command of [`start`], for a child process in other circumstances.
+///
+/// # Panics
+/// If the path of this program is unknown.
+#[must_use]
+pub fn command(name: &str, environment: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("KUMI_TEST_CHILD", name)
         // Sanitizers, if any, must leave signals of faults to the program.
@@ -82,9 +92,8 @@ pub fn start(name: &str, environment: &[(&str, &str)]) -> Child {
         .envs(environment.iter().map(|&(name, value)| with_lab(name, value)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the test program once more")
+        .stderr(Stdio::piped());
+    command
 }
 
 /// Runs this test program as a child process for the test `name`, and waits for its end.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use kumihimo::runtime::{self, Runtime, metrics};
 use kumihimo::sync::{Barrier, mpsc};
 use kumihimo::thread::{self, Builder, Cancelled, Priority};
+use kumihimo_events::cores::Cores;
 use kumihimo_tests::process::{alone, kernel_threads, one_to_one};
 use kumihimo_tests::skip;
 
@@ -33,9 +34,7 @@ fn program_without_setup_uses_the_global_runtime() {
         assert_eq!(
             now.vps.len(),
             std::env::var("KUMI_VPS")
-                .map_or(std::thread::available_parallelism().map_or(1, |n| n.get()), |n| n
-                    .parse()
-                    .expect("a number"))
+                .map_or(Cores::of_process().count(), |n| n.parse().expect("a number"))
         );
     });
 }

@@ -62,7 +62,7 @@ pub const VARIABLES: [Setting; 12] = [
     Setting {
         name: "KUMI_VPS",
         allowed: "a number of virtual processors, 1 to 1024",
-        default: "one a core",
+        default: "the cores that the affinity and the CPU quota allow",
         effect: "number of virtual processors (Builder::vps takes precedence)",
         read: |config, value| store(&mut config.vps, number(text(value), 1..=MAX_VPS)),
     },

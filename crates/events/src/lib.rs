@@ -45,7 +45,7 @@ pub use handoff::{barrier, carriers, page, return_queue, slot};
 pub use report::unavailable::Unavailable;
 #[cfg(not(loom))]
 pub use {
-    linux::{bpf, limit, perf, wakeup, watch},
+    linux::{bpf, cores, limit, perf, wakeup, watch},
     pool::counts::Counts,
     pool::kernel::Kernel,
     pool::kernel_thread::KernelThread,

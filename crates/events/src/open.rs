@@ -13,6 +13,7 @@ use kumihimo_arch::signal_mask;
 use crate::handoff::barrier;
 use crate::handoff::carriers::Carriers;
 use crate::handoff::page::Page;
+use crate::handoff::park_word::ParkWord;
 use crate::handoff::return_queue::Waiter;
 use crate::linux::wakeup::EpollWaker;
 use crate::pool::kernel::{Kernel, Settings};
@@ -37,7 +38,8 @@ impl Kernel {
     /// example.
     pub fn open(settings: Settings) -> io::Result<Arc<Kernel>> {
         let mut limit = settings.limit;
-        limit.threads = limit.threads.max(settings.vps as usize);
+        let carried = settings.vps - settings.parked.min(settings.vps);
+        limit.threads = limit.threads.max(carried as usize);
         let slots = u32::try_from(limit.threads).unwrap_or(u32::MAX - 1);
         let source = source::open(settings.source, slots).map_err(|refused| {
             let kind = settings.source.map_or("", Kind::name);
@@ -88,6 +90,7 @@ impl Kernel {
             ended: Condvar::new(),
             poller: AtomicU32::new(0),
             carriers: Carriers::new(settings.vps),
+            park_words: (0..settings.vps).map(|vp| ParkWord::new(vp >= carried)).collect(),
             bound: AtomicUsize::new(0),
             waiter_count: AtomicUsize::new(0),
             hand_offs: AtomicU64::new(0),

@@ -70,6 +70,7 @@ fn text(records: &[Record]) -> String {
 fn replay(source: Kind) -> Option<String> {
     let settings = Settings {
         vps: 1,
+        parked: 0,
         concurrency: 1,
         limit: Limit::asked(8, "the test"),
         source: Some(source),

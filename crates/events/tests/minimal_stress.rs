@@ -119,6 +119,7 @@ fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u6
 fn run(source: Kind, vps: u32, max_threads: usize, n: u64, seed: u64) {
     let settings = Settings {
         vps,
+        parked: 0,
         concurrency: 2,
         limit: Limit::asked(max_threads, "the test"),
         source: Some(source),

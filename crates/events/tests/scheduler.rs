@@ -26,6 +26,7 @@ fn settings(source: Kind, vps: u32, max_threads: usize) -> Settings {
     let preempt = Some(Means::Off);
     Settings {
         vps,
+        parked: 0,
         concurrency: 1,
         limit: Limit::asked(max_threads, "the test"),
         source: Some(source),
@@ -91,6 +92,7 @@ impl UserScheduler for Script {
 fn told(script: impl FnOnce(&KernelThread) + Send + 'static) -> Vec<u32> {
     let settings = Settings {
         vps: 1,
+        parked: 0,
         concurrency: 0,
         limit: Limit::asked(4, "the test"),
         source: Some(Kind::Off),

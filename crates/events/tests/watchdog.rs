@@ -96,6 +96,7 @@ fn until(is_so: impl Fn() -> bool) {
 fn package(vps: u32) -> Arc<Scheduler> {
     let settings = Settings {
         vps,
+        parked: 0,
         concurrency: 1,
         limit: Limit::asked(64, "the test"),
         source: Some(Kind::Off),
@@ -299,6 +300,7 @@ fn blocked_never_answered_is_reported() {
         || {
             let settings = Settings {
                 vps: 2,
+                parked: 0,
                 concurrency: 0,
                 limit: Limit::asked(8, "the test"),
                 source: Some(Kind::Off),
@@ -359,6 +361,7 @@ fn well_behaved_scheduler_is_not_accused() {
             }
             let settings = Settings {
                 vps: 2,
+                parked: 0,
                 concurrency: 1,
                 limit: Limit::asked(64, "the test"),
                 source: Some(source),

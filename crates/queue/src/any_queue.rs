@@ -82,6 +82,9 @@ impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
     fn has_visible_work(&self) -> bool {
         each!(self, q => q.has_visible_work())
     }
+    fn has_incoming(&self) -> bool {
+        each!(self, q => q.has_incoming())
+    }
     #[inline]
     fn len(&self) -> usize {
         each!(self, q => q.len())

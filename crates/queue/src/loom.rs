@@ -15,7 +15,7 @@ pub(crate) use core::{
 #[cfg(all(feature = "lab", not(loom)))]
 pub(crate) use core::{hint::spin_loop, sync::atomic::AtomicBool};
 
-pub(crate) use core::sync::atomic::{AtomicBool as Flag, AtomicU32, AtomicU64};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};
 
 #[cfg(loom)]
 pub(crate) use ::loom::{

@@ -93,6 +93,11 @@ impl<T: Node> Owner<T> {
         self.queue.pull()
     }
 
+    /// Calls [`RunQueue::has_incoming`].
+    pub fn has_incoming(self) -> bool {
+        self.queue.has_incoming()
+    }
+
     /// Calls [`RunQueue::has_visible_work`].
     pub fn has_visible_work(self) -> bool {
         self.queue.has_visible_work()

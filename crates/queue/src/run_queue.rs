@@ -152,6 +152,10 @@ pub trait RunQueue<T: Node> {
     /// Returns whether `pull` or the injector can provide an item. An idle VP calls this after it
     /// has announced that it sleeps, and before it sleeps.
     fn has_visible_work(&self) -> bool;
+    /// Returns whether an item waits in a place other than the Protect Queue from which only this
+    /// VP can take it, or which this VP has offered. A retired VP takes nothing else. It calls this
+    /// after it has announced its sleep, as with `has_visible_work`.
+    fn has_incoming(&self) -> bool;
     /// Returns the number of queued items that the owner can pop without a race; in `steal`, also
     /// those in the deques.
     #[inline]

@@ -11,10 +11,9 @@ use crate::design::peers::{Peer, QueueArray};
 use crate::design::ring::RingQueue;
 #[cfg(all(feature = "lab", not(loom)))]
 use crate::design::steal::StealQueue;
-use crate::loom::Ordering;
 use crate::node::Node;
 use crate::owner::Owner;
-use crate::part::shared_side::Stats;
+use crate::part::shared_side::{RETIRED, STUCK, Stats};
 use crate::part::waiver_queue::WAIVER_PLACES;
 use crate::run_queue::{Design, RunQueue};
 
@@ -154,12 +153,20 @@ impl<T: Node> Set<T> {
     /// Records whether VP `vp` is stuck, that is, makes no progress. A stuck VP is given no items
     /// that only it can take. Any thread may call this.
     pub fn set_stuck(&self, vp: usize, is: bool) {
-        each!(self.queue(vp), q => q.shared().shown.stuck.store(is, Ordering::Relaxed));
+        each!(self.queue(vp), q => q.shared().set_closed(STUCK, is));
     }
 
-    /// Returns the last value passed to [`set_stuck`](Set::set_stuck).
-    pub fn is_stuck(&self, vp: usize) -> bool {
-        each!(self.queue(vp), q => q.shared().is_stuck())
+    /// Records whether VP `vp` is retired, that is, runs no items for the time being. It is given
+    /// no items that only it can take, as a stuck one, and has no share of all items. Its owner
+    /// hands over what it has, and what it is given nevertheless: see
+    /// [`RunQueue::has_incoming`]. Any thread may call this.
+    pub fn set_retired(&self, vp: usize, is: bool) {
+        each!(self.queue(vp), q => q.shared().set_closed(RETIRED, is));
+    }
+
+    /// Returns whether VP `vp` is stuck or retired. Any thread may call this.
+    pub fn is_closed(&self, vp: usize) -> bool {
+        each!(self.queue(vp), q => q.shared().is_closed())
     }
 
     /// Returns the counters of any VP.

@@ -162,7 +162,7 @@ fn stuck_neighbour_is_given_no_items() {
         unsafe {
             let (q, idle) = (set.local(0), set.local(2));
             set.set_stuck(1, true);
-            assert!(set.is_stuck(1) && !set.is_stuck(0));
+            assert!(set.is_closed(1) && !set.is_closed(0));
             for item in items.all() {
                 q.push(item, Place::back(9), Origin::Spawn);
                 assert_ne!(q.surplus(true), Some(Taker::Vp(1)), "{design:?}");

@@ -18,7 +18,12 @@ use kumihimo_queue::{
     Capacity, Design, Links, Node, Origin, Owner, Place, Set, Taker, injector::Injector,
     surplus_slot::SurplusSlot, waiver_queue::WaiverQueue,
 };
-use loom::{cell::Cell, model::Builder, sync::atomic::AtomicBool, thread};
+use loom::{
+    cell::Cell,
+    model::Builder,
+    sync::atomic::{AtomicBool, fence},
+    thread,
+};
 
 struct Item {
     links: Links<Item>,
@@ -457,4 +462,89 @@ fn offer_is_not_missed_by_a_vp_going_to_sleep() {
     sleeper(Design::Ring, 1);
     #[cfg(feature = "lab")]
     sleeper(Design::Locked, 1);
+}
+
+/// What the owner of a retired VP does before it sleeps: it hands over all that it has and is
+/// given, announces its sleep, and checks once more. Returns whether something came meanwhile.
+fn retire(set: &Set<Item>, carrier: &Carrier, sleeps: &AtomicBool) -> bool {
+    hand_over(set, carrier);
+    sleeps.store(true, Ordering::Relaxed);
+    carrier.0.has_incoming()
+}
+
+fn hand_over(set: &Set<Item>, carrier: &Carrier) {
+    for item in carrier.0.take_injected() {
+        hold(item);
+        carrier.push(item, Origin::Wake);
+    }
+    let _ = carrier.0.exchange();
+    while let Some(item) = carrier.0.hand(0) {
+        hold(item);
+        // SAFETY: the item was handed to this thread.
+        unsafe { set.inject(0, item) };
+    }
+}
+
+/// VP 1 retires, while another thread gives it an item in the way of `give`, which returns whether
+/// VP 1 must be woken if it sleeps. Either that thread finds it asleep and wakes it, or it finds
+/// the item before it sleeps. After that, VP 0 alone reaches all items.
+fn retired(give: fn(&Set<Item>, &Items) -> bool, items: usize) {
+    check(Some(3), move |others_first| {
+        let items = Items::new(items);
+        let set = Arc::new(Set::with_places(Design::Ring, 2, Capacity::Fixed(1), 4));
+        let sleeps = Arc::new(AtomicBool::new(false));
+        let owner = {
+            let (set, sleeps, items) = (set.clone(), sleeps.clone(), items.clone());
+            let carrier = Carrier::new(&set, 1);
+            thread::spawn(move || {
+                let carrier = carrier;
+                // Runnable there when the VP retires.
+                carrier.push(items.0[0], Origin::Spawn);
+                set.set_retired(1, true);
+                let saw = retire(&set, &carrier, &sleeps);
+                (saw, carrier)
+            })
+        };
+        give_way(others_first);
+        let must_wake = give(&set, &items);
+        // As a wake-up of a VP begins.
+        fence(Ordering::SeqCst);
+        let woken = must_wake && sleeps.load(Ordering::Relaxed);
+        let (saw, carrier) = owner.join().unwrap();
+        if woken || saw {
+            hand_over(&set, &carrier);
+        }
+        assert!(!carrier.0.has_incoming() && carrier.0.hand(0).is_none(), "an item was left");
+        let own = Carrier::new(&set, 0);
+        let mut found: Vec<_> = own.0.take_injected().map(hold).collect();
+        own.0.pull();
+        found.extend(std::iter::from_fn(|| own.0.pop()).map(|(item, _)| hold(item)));
+        found.sort_unstable();
+        assert_eq!(found, (0..items.0.len()).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn item_injected_at_a_retiring_vp_is_handed_over() {
+    fn give(set: &Set<Item>, items: &Items) -> bool {
+        hold(items.0[1]);
+        // SAFETY: the item is in no queue.
+        unsafe { set.inject(1, items.0[1]) }
+    }
+    retired(give, 2);
+}
+
+#[test]
+fn surplus_given_to_a_retiring_vp_is_handed_over() {
+    fn give(set: &Set<Item>, items: &Items) -> bool {
+        // SAFETY: this thread is the carrier of VP 0.
+        let own = unsafe { set.local(0) };
+        for &item in &items.0[1..] {
+            hold(item);
+            // SAFETY: the item is in no queue.
+            unsafe { own.push(item, Place::back(9), Origin::Spawn) };
+        }
+        own.surplus(false) == Some(Taker::Vp(1))
+    }
+    retired(give, 4);
 }

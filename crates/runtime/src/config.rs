@@ -57,7 +57,14 @@ pub enum OnDeadlock {
 
 #[derive(Clone)]
 pub(crate) struct Settings {
+    /// Number of VPs for which there is room: all of them, or one for each online core if the
+    /// number in use follows the cores.
     pub(crate) vps: usize,
+    /// Number of VPs in use at the start.
+    pub(crate) open: usize,
+    /// Whether the number of VPs in use follows the cores that the process may use: not if the
+    /// program or its user has set it.
+    pub(crate) follows_cores: bool,
     pub(crate) design: Design,
     pub(crate) capacity: Capacity,
     pub(crate) stack_size: usize,

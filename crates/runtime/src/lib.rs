@@ -85,6 +85,12 @@ pub mod thread {
     pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
 }
 
+/// The number of virtual processors in use, while the runtime runs.
+#[cfg(not(loom))]
+pub mod retirement {
+    pub use crate::scheduler::retirement::set_open_vps;
+}
+
 /// Waiting and waking: the primitives on which every blocking operation of the crates above is
 /// built.
 #[cfg(not(loom))]

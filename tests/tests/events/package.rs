@@ -53,6 +53,7 @@ pub fn run<T: Send>(vps: usize, f: impl FnOnce() -> T + Send) -> T {
     let max_threads = MOST_KERNEL_THREADS;
     let settings = Settings {
         vps: vps as u32,
+        parked: 0,
         concurrency: 1,
         limit: Limit::asked(max_threads, "the test"),
         source,

@@ -1,7 +1,6 @@
 //! The limit on kernel threads: all VPs are served while one kernel thread is left, and a deadlock
 //! is reported.
 
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use kumihimo::runtime::{Events, OnDeadlock, Runtime, metrics};
 use kumihimo::sync::mpsc;
 use kumihimo::thread;
 use kumihimo_events::limit::Limit;
+use kumihimo_tests::control_group::{ControlGroup, join_group};
 use kumihimo_tests::process::{again, alone, is_child, one_to_one};
 use kumihimo_tests::skip;
 use kumihimo_tests::user::{become_user, own_user};
@@ -188,40 +188,11 @@ fn environment_variable_sets_the_limit() {
     }
 }
 
-/// A control group with a limit on threads. Removed when dropped.
-struct Group(PathBuf);
-
-impl Group {
-    /// Returns `None` if no hierarchy with the pids controller is writable.
-    fn of(most: u64) -> Option<Group> {
-        let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
-        let path = roots.into_iter().find_map(|root| {
-            let path = root.join(format!("kumihimo-starvation-{}", std::process::id()));
-            std::fs::create_dir(&path).ok()?;
-            if path.join("pids.max").exists() {
-                return Some(path);
-            }
-            let _ = std::fs::remove_dir(&path);
-            None
-        })?;
-        let group = Group(path);
-        std::fs::write(group.0.join("pids.max"), most.to_string()).ok()?;
-        Some(group)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 fn control_group_sets_the_limit() {
     const NAME: &str = "starvation::control_group_sets_the_limit";
     if is_child(NAME) {
-        let group = std::env::var("KUMI_TEST_GROUP").expect("the parent sets it");
-        std::fs::write(Path::new(&group).join("cgroup.procs"), "0").expect("root's, or its own");
+        let group = join_group().expect("the parent names it");
         Runtime::builder().vps(2).build().expect("a runtime").run(|| {
             let now = metrics().expect("it runs");
             if one_to_one() {
@@ -252,11 +223,13 @@ fn control_group_sets_the_limit() {
 }
 
 fn alone_in_group(name: &str) {
-    let Some(group) = Group::of(30) else {
-        return skip(name, "no writable control group with the pids controller");
+    let group = match ControlGroup::new(&["pids"]) {
+        Ok(group) => group,
+        Err(why) => return skip(name, &why),
     };
-    let path = group.0.display().to_string();
-    let ended = again(name, &[("KUMI_TEST_GROUP", &path)]);
+    group.limit_threads(30);
+    let (variable, path) = group.variable();
+    let ended = again(name, &[(variable, &path)]);
     assert!(ended.status.success(), "{}", ended.told());
     if !ended.stderr.contains("[skip]") {
         let cause = format!("pids.max of {path}: 30, of which ");

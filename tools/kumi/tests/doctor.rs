@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use kumihimo::resource::Locking;
+use kumihimo_tests::control_group::ControlGroup;
 use kumihimo_tests::refusal::refuse;
 use kumihimo_tests::skip;
 
@@ -274,6 +275,33 @@ fn doctor_prints_the_limit_on_kernel_threads() {
         limit.threads == 10_000,
         "{limit}"
     );
+}
+
+#[test]
+fn doctor_reports_the_origin_of_the_number_of_vps() {
+    let line = |said: &str| about(said, "virtual processors").0.to_owned();
+    let said = doctor_with(&[("KUMI_VPS", "3")]);
+    assert!(line(&said).contains(" 3, from KUMI_VPS (without it: "), "{said}");
+    let said = doctor();
+    let cores = kumihimo_events::cores::Cores::of_process();
+    let ends = format!(" {cores} (used unless KUMI_VPS selects another number)");
+    assert!(line(&said).ends_with(&ends), "{said}");
+    const NAME: &str = "doctor_reports_the_origin_of_the_number_of_vps";
+    let group = match ControlGroup::new(&["cpu"]) {
+        Ok(group) => group,
+        Err(why) => return skip(NAME, &why),
+    };
+    group.limit_cpu(40_000, 100_000);
+    let (_, directory) = group.variable();
+    let procs = format!("{directory}/cgroup.procs");
+    let mut inside = command();
+    // SAFETY: between fork and exec only open, write and close, whose text was allocated before.
+    unsafe {
+        inside.pre_exec(move || std::fs::write(&procs, "0"));
+    }
+    let said = said_by(&mut inside);
+    let quota = format!("the CPU quota of {directory} (40000 us in each 100000 us, 0.40 cores)");
+    assert!(line(&said).contains("1, from the ") && line(&said).contains(&quota), "{said}");
 }
 
 #[test]

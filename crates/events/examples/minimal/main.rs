@@ -22,6 +22,7 @@ fn main() -> io::Result<()> {
     let source = kumihimo_config::check()?.events.map(Kind::from);
     let package = Scheduler::open(Settings {
         vps: 2,
+        parked: 0,
         concurrency: 1,
         limit: Limit::asked(200, "the example"),
         source,

@@ -4,6 +4,7 @@
 //! - [`thread_state`]: the events and the thread states that a slot holds.
 //! - [`page`]: the shared page, an array of slots.
 //! - [`carriers`]: the owner of each VP, by name.
+//! - [`park_word`]: whether a VP that runs nothing has no kernel thread.
 //! - [`return_queue`]: returning threads that wait for a VP.
 //! - [`barrier`]: the asymmetric memory barrier of a claim.
 //!
@@ -13,6 +14,7 @@
 pub mod barrier;
 pub mod carriers;
 pub mod page;
+pub mod park_word;
 pub mod return_queue;
 pub mod slot;
 pub mod thread_state;

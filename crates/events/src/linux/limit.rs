@@ -1,13 +1,20 @@
 //! The limit on kernel threads of a process, and the setting of the machine that imposes it.
 //!
-//! Sources: getrlimit(2), cgroups(7), proc_pid_mountinfo(5),
-//! Documentation/admin-guide/cgroup-v2.rst (pids).
+//! Sources: getrlimit(2), Documentation/admin-guide/cgroup-v2.rst (pids).
 
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit, getuid};
+
+use super::control_group::{ControlGroups, number};
+
+/// Returns the limit on descriptors of the process (RLIMIT_NOFILE).
+#[must_use]
+pub fn descriptors() -> usize {
+    let most = getrlimit(Resource::Nofile).current;
+    most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+}
 
 /// The largest default. Beyond it a kernel thread (kernel stack, scheduler entity) costs more than
 /// the wait that it serves is worth. Go's runtime has the same limit
@@ -91,58 +98,16 @@ fn machine() -> Vec<(u64, LimitSource)> {
     if let Some(most) = getrlimit(Resource::Nproc).current.filter(|_| !getuid().is_root()) {
         all.push((most, LimitSource::Processes(most)));
     }
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    for path in groups(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")) {
-        let number = |name| fs::read_to_string(path.join(name)).ok()?.trim().parse::<u64>().ok();
-        // The file of an unlimited group contains "max", which is no number.
-        if let (Some(most), Some(has)) = (number("pids.max"), number("pids.current")) {
+    for path in ControlGroups::of_process().directories("pids") {
+        if let (Some(most), Some(has)) = (number(&path, "pids.max"), number(&path, "pids.current"))
+        {
             all.push((most.saturating_sub(has), LimitSource::Group { path, most, has }));
         }
     }
-    if let Ok(most) = read("/proc/sys/kernel/threads-max").trim().parse() {
+    if let Some(most) = number(Path::new("/proc/sys/kernel"), "threads-max") {
         all.push((most, LimitSource::Machine(most)));
     }
     all
-}
-
-/// Returns the directories of the control groups that limit the process's number of threads, given
-/// the contents of its `mountinfo` and `cgroup` files.
-fn groups(mounts: &str, own: &str) -> Vec<PathBuf> {
-    let mut all = Vec::new();
-    for line in own.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let unified = controllers.is_empty();
-        if !unified && controllers.split(',').all(|one| one != "pids") {
-            continue;
-        }
-        let Some((root, point)) = mounts.lines().find_map(|mount| mounted(mount, unified)) else {
-            continue;
-        };
-        let path = Path::new(path);
-        let inner = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
-        // Drops a trailing slash.
-        let bottom: PathBuf = Path::new(point).join(inner).components().collect();
-        all.extend(
-            bottom.ancestors().take_while(|folder| folder.starts_with(point)).map(Path::to_owned),
-        );
-    }
-    all
-}
-
-/// Returns the root and the mount point of a line of mountinfo, if it mounts a hierarchy that
-/// counts threads.
-fn mounted(line: &str, unified: bool) -> Option<(&str, &str)> {
-    let (front, back) = line.split_once(" - ")?;
-    let mut back = back.split(' ');
-    let (kind, options) = (back.next()?, back.nth(1)?);
-    let counts = if unified {
-        kind == "cgroup2"
-    } else {
-        kind == "cgroup" && options.split(',').any(|o| o == "pids")
-    };
-    let mut front = front.split(' ').skip(3);
-    counts.then_some((front.next()?, front.next()?))
 }
 
 impl fmt::Display for Limit {

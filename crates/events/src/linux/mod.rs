@@ -7,11 +7,15 @@
 //! - `epoll`, `debugger`: registration with epoll(7), and detection of a debugger.
 //! - [`wakeup`]: wake-ups through descriptors that the program may have closed.
 //! - [`limit`]: the limit on kernel threads that this machine imposes.
+//! - [`cores`]: the cores that this process may use.
+//! - `control_group`: the control groups of the process, for these two.
 //!
 //! Reports flow up to the event sources. The room uses `handoff` (the layout of the shared page)
 //! and `report`.
 
 pub mod bpf;
+pub(crate) mod control_group;
+pub mod cores;
 pub(crate) mod debugger;
 pub(crate) mod epoll;
 pub mod limit;

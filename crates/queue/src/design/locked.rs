@@ -369,6 +369,12 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
             || self.peers.others(0).any(|q| !q.waiver.is_empty())
     }
 
+    fn has_incoming(&self) -> bool {
+        // As in `has_visible_work`.
+        fence(Ordering::SeqCst);
+        !self.shared.injector.is_empty() || !self.waiver.is_empty()
+    }
+
     fn waiting(&self) -> Option<u8> {
         let own = self.own();
         let given =

@@ -130,10 +130,13 @@ impl<Q> Peers<Q> {
         Q: Peer<T>,
     {
         let mut total = load + self.get(self.vp).on_the_way();
+        // A closed VP takes no share. Retired VPs are the last ones.
+        let mut open = 1;
         for other in self.others(0) {
             total +=
                 other.shared().shown.load.load(Ordering::Relaxed) as usize + other.on_the_way();
+            open += usize::from(!other.shared().is_closed());
         }
-        (total / self.n + usize::from(self.vp < total % self.n)).max(1)
+        (total / open + usize::from(self.vp < total % open)).max(1)
     }
 }

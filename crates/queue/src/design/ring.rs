@@ -171,7 +171,7 @@ impl<T: Node> RingQueue<T> {
     #[cold]
     fn shed(&self, own: &mut OwnerSide<T>, running: usize) -> Option<Taker> {
         let surplus = own.limit.renew(own.protect.len(), running, &self.peers);
-        let takes = !self.peers.get(self.peers.next()).shared.is_stuck();
+        let takes = !self.peers.get(self.peers.next()).shared.is_closed();
         let mut given = 0;
         // Waits until the successor has taken the last batch, because items in the Waiver Queue
         // cannot move until it switches.
@@ -315,6 +315,14 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
             || !self.peers.previous().waiver.is_empty()
             || !self.shared.offer.is_empty()
             || self.peers.others(0).any(|q| !q.shared.offer.is_empty())
+    }
+
+    fn has_incoming(&self) -> bool {
+        // As in `has_visible_work`.
+        fence(Ordering::SeqCst);
+        !self.shared.injector.is_empty()
+            || !self.peers.previous().waiver.is_empty()
+            || !self.shared.offer.is_empty()
     }
 
     fn waiting(&self) -> Option<u8> {

@@ -435,6 +435,12 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         None
     }
 
+    fn has_incoming(&self) -> bool {
+        // As in `has_visible_work`.
+        fence(Ordering::SeqCst);
+        !self.shared.injector.is_empty() || !self.shared.offer.is_empty()
+    }
+
     fn waiting(&self) -> Option<u8> {
         let own = self.own();
         let queued = own.bits | own.protect.ranks();

@@ -3,7 +3,7 @@
 
 use super::injector::Injector;
 use super::surplus_slot::SurplusSlot;
-use crate::loom::{AtomicU32, AtomicU64, Flag, Ordering, Padded};
+use crate::loom::{AtomicU32, AtomicU64, Ordering, Padded};
 use crate::node::Node;
 
 /// Counters of one VP's queue since its creation.
@@ -41,14 +41,21 @@ impl Counter {
     }
 }
 
-/// Written by the owner, except `stuck`; read by any thread.
+/// Bit of `closed`: the VP makes no progress.
+pub(crate) const STUCK: u32 = 1;
+/// Bit of `closed`: the VP is beyond the number of cores that the process may use.
+pub(crate) const RETIRED: u32 = 2;
+
+/// Written by the owner, except `closed`; read by any thread.
 #[derive(Default)]
 pub(crate) struct PublishedLoad {
     /// Runnable items, including the running one, at the time of publication.
     pub(crate) load: AtomicU32,
     pub(crate) levels: AtomicU64,
-    /// See [`Set::set_stuck`](crate::Set::set_stuck).
-    pub(crate) stuck: Flag,
+    /// Why the VP is given no items that only it can take; 0 if it is: see
+    /// [`Set::set_stuck`](crate::Set::set_stuck) and
+    /// [`Set::set_retired`](crate::Set::set_retired).
+    pub(crate) closed: AtomicU32,
     pub(crate) migrations: Counter,
     pub(crate) waiver_passes: Counter,
     pub(crate) offers: Counter,
@@ -74,8 +81,17 @@ impl<T: Node> SharedSide<T> {
         }
     }
 
-    pub(crate) fn is_stuck(&self) -> bool {
-        self.shown.stuck.load(Ordering::Relaxed)
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shown.closed.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn set_closed(&self, bit: u32, is: bool) {
+        let closed = &self.shown.closed;
+        if is {
+            closed.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            closed.fetch_and(!bit, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn publish(&self, load: usize, levels: u64) {

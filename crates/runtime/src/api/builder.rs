@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::io;
-use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,6 +25,7 @@ use crate::memory::pool::{self, SlotKind};
 use crate::observe::dump_signal;
 use crate::priority::placement::Placer;
 use crate::resource::membership;
+use crate::scheduler::core_watch;
 use crate::scheduler::instance::{self, Instance};
 
 /// Panic hook of a runtime. Arguments: the microprocess that panicked, and the payload.
@@ -86,8 +86,8 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// Creates a builder with the defaults: as many VPs as cores, round robin, the default queue
-    /// design, no limits.
+    /// Creates a builder with the defaults: as many VPs as cores (CPU affinity, and the CPU quota
+    /// of the control groups rounded up), round robin, the default queue design, no limits.
     ///
     /// # Examples
     ///
@@ -108,6 +108,8 @@ impl Builder {
             stack_size: None,
             settings: Settings {
                 vps: 1,
+                open: 1,
+                follows_cores: false,
                 design: DEFAULT_DESIGN,
                 capacity: Capacity::default(),
                 stack_size: DEFAULT_STACK,
@@ -184,7 +186,10 @@ impl Builder {
     }
 
     /// Sets the number of virtual processors, 1 to 1,024. More VPs than cores are allowed, but
-    /// useful for tests only.
+    /// useful for tests only. Default: the number of cores that the CPU affinity of the calling
+    /// kernel thread and the CPU quotas of its control groups allow ([`kumihimo_events::cores`];
+    /// `kumi doctor` shows them). The number in use then follows changes of both, up to the number
+    /// of online cores. `KUMI_VPS` applies if the program does not call this.
     ///
     /// # Examples
     ///
@@ -693,7 +698,10 @@ impl Builder {
             ));
         }
         let config = kumihimo_config::check()?;
-        self.settings.vps = self.vps.or(config.vps).unwrap_or_else(default_vps);
+        let vps = self.vps.or(config.vps);
+        self.settings.follows_cores = vps.is_none();
+        (self.settings.vps, self.settings.open) =
+            vps.map_or_else(core_watch::default_vps, |vps| (vps, vps));
         if !(1..=MAX_VPS).contains(&self.settings.vps) {
             return Err(invalid(format!(
                 "{} virtual processors: 1 to {MAX_VPS} are possible",
@@ -746,9 +754,4 @@ impl Builder {
         }
         Ok(instance)
     }
-}
-
-/// Returns the default number of VPs: one per core, up to the maximum.
-fn default_vps() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_VPS)
 }

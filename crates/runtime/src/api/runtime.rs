@@ -300,7 +300,7 @@ pub fn ensure() -> io::Result<()> {
 pub fn set_concurrency(n: usize) -> io::Result<()> {
     instance::visit(|instance| match instance {
         Some(instance) => {
-            instance.kernel.set_concurrency(n);
+            instance.set_concurrency(n);
             Ok(())
         }
         None => {

@@ -6,8 +6,10 @@
 
 pub(crate) mod busy_poll;
 pub(crate) mod descriptor_entry;
+pub(crate) mod moved_timers;
 pub(crate) mod poller;
 pub mod remote_wake;
 pub(crate) mod sleep;
 pub(crate) mod timer;
+pub(crate) mod unparker;
 pub(crate) mod yield_core;

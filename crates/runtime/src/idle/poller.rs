@@ -21,6 +21,12 @@ const EVENTS: usize = 64;
 /// User data of a wake-up of the VP: no entry has address 0.
 pub(crate) const CALL: u64 = 0;
 
+/// Bit of the user data of another VP's epoll set, above which is its descriptor. Entries are
+/// aligned, so their data never have it.
+const NESTED: u64 = 1;
+/// Number of other VPs' sets that are served in one call. The next call serves the rest.
+const SETS: usize = 8;
+
 /// A VP's epoll set.
 pub(crate) struct Poller {
     epoll: OwnedFd,
@@ -93,6 +99,20 @@ impl Poller {
         }
     }
 
+    /// Adds the set of another VP, which is parked: the owner of this set then serves that set's
+    /// descriptors, too. The other set stays open for as long as this one is used.
+    pub(crate) fn add_set(&self, other: &Poller) -> io::Result<()> {
+        let fd = other.epoll.as_raw_fd();
+        self.ctl(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, (fd as u64) << 1 | NESTED)?;
+        self.registered.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Reverts [`add_set`](Poller::add_set).
+    pub(crate) fn remove_set(&self, other: &Poller) {
+        self.remove(other.epoll.as_raw_fd());
+    }
+
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.registered.load(Ordering::Relaxed) != 0
@@ -123,6 +143,20 @@ impl Poller {
     fn wait(&self, time: Option<Duration>, first: bool) {
         let events = self.events.get().cast::<libc::epoll_event>();
         let n = usize::try_from(self.wait_system_call(events, time)).unwrap_or(0);
+        let mut sets = [-1; SETS];
+        self.wake_waiters(n, first, &mut sets);
+        for set in sets.into_iter().take_while(|set| *set >= 0) {
+            // SAFETY: room for EVENTS events. The set's VP polls it at the same time at most, and
+            // each edge is reported to one of both.
+            let n = unsafe { libc::epoll_wait(set, events, EVENTS as i32, 0) };
+            self.wake_waiters(usize::try_from(n).unwrap_or(0), first, &mut [-1; SETS]);
+        }
+    }
+
+    /// Wakes the waiters of the first `n` events. Puts ready sets of other VPs into `sets`.
+    fn wake_waiters(&self, n: usize, first: bool, sets: &mut [RawFd; SETS]) {
+        let events = self.events.get().cast::<libc::epoll_event>();
+        let mut sets = sets.iter_mut();
         // With thousands of connections, entry, record and stack of each waiter are cold, and would
         // cost one cache miss after the other. So there are three rounds, and each prefetches for
         // all events what the next round needs.
@@ -136,7 +170,11 @@ impl Poller {
             // SAFETY: the kernel has filled the first n entries.
             let event = unsafe { events.add(i).read() };
             let (flags, token) = (event.events as i32, event.u64);
-            if token != CALL {
+            if token & NESTED != 0 {
+                if let Some(set) = sets.next() {
+                    *set = (token >> 1) as RawFd;
+                }
+            } else if token != CALL {
                 self.heard.set(self.heard.get() + 1);
                 *due = DescriptorEntry::of_token(token).and_then(|entry| entry.report(flags));
                 due.iter().for_each(Waiter::prefetch_record);

@@ -4,6 +4,10 @@
 //! its models. It sleeps on the cell's futex word as long as it waits for no descriptors. A futex
 //! costs a third less than an eventfd in an epoll set, and every process that maps the cell can
 //! wake it.
+//!
+//! A parked VP ([`crate::scheduler::parking`]) has no kernel thread that could sleep. Its cell
+//! shows that it runs, so that other address spaces leave it alone; only its own address space
+//! wakes it.
 
 use std::io;
 use std::ptr::NonNull;
@@ -14,7 +18,7 @@ use kumihimo_arbiter::row::{Cell, Head, Reach, Row, SleepMode};
 use kumihimo_queue::{Owner, Set};
 
 use crate::idle::poller::{CALL, Poller};
-use crate::loom::EpollWaker;
+use crate::loom::{EpollWaker, Unparker};
 use crate::microprocess::record::Mp;
 
 /// Shared half of an idling VP.
@@ -27,11 +31,18 @@ pub(crate) struct Idle {
     pub(crate) worth_waking_at: AtomicU64,
     /// Wakes the VP when it sleeps in its epoll set.
     call: EpollWaker,
+    /// Gives the VP a kernel thread when it is parked.
+    unparker: Unparker,
 }
 
 impl Idle {
     /// Creates the shared half of VP number `vp`, whose epoll set is that of `poller`.
-    pub(crate) fn new(row: Row, vp: usize, poller: &Poller) -> io::Result<Idle> {
+    pub(crate) fn new(
+        row: Row,
+        vp: usize,
+        poller: &Poller,
+        unparker: Unparker,
+    ) -> io::Result<Idle> {
         let call = EpollWaker::new(poller.as_fd(), CALL).map_err(|e| {
             let text = format!(
                 "eventfd of a virtual processor: {e}; raise the descriptor limit (ulimit -n)"
@@ -40,7 +51,8 @@ impl Idle {
         })?;
         let cell = &row.cells[vp];
         cell.set_running();
-        Ok(Idle { cell, reach: row.reach, worth_waking_at: AtomicU64::new(0), call })
+        let worth_waking_at = AtomicU64::new(0);
+        Ok(Idle { cell, reach: row.reach, worth_waking_at, call, unparker })
     }
 
     /// Whether the sleeping VP is worth waking for a little work: not if it had so little work
@@ -50,11 +62,18 @@ impl Idle {
         worth_waking_at == 0 || now() >= worth_waking_at
     }
 
-    /// Makes the VP check for work, waking it if it sleeps.
+    /// Whether the VP is parked: it has no kernel thread. Any thread may call this.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.unparker.is_parked()
+    }
+
+    /// Makes the VP check for work, waking it if it sleeps, or giving it a kernel thread if it is
+    /// parked.
     #[inline]
     pub(crate) fn wake(&self) {
         match self.cell.claim_wake() {
-            None => {}
+            // `claim_wake` has passed a full fence.
+            None => self.unparker.unpark(),
             Some(SleepMode::Futex) => self.cell.wake(self.reach),
             Some(SleepMode::Descriptors) => self.call.wake(),
         }
@@ -63,19 +82,21 @@ impl Idle {
     /// Announces that the VP is about to sleep, and then checks once more every place to which
     /// other threads pass work for it. `may_pull` returns whether the VP may take the visible work
     /// of others. The VP must not sleep if there is work; in any case it [gets up](Idle::get_up)
-    /// afterwards. Owner only.
+    /// afterwards. The work of others is not for a retired VP, which is opened before it takes any
+    /// again. Owner only.
     pub(crate) fn prepare_sleep(
         &self,
         queue: Owner<Mp>,
         head: &Head,
         poller: &Poller,
+        is_retired: bool,
         may_pull: impl FnOnce() -> bool,
     ) -> LastLook {
         let mode = self.announce_sleep(poller);
-        let is_visible = queue.has_visible_work();
+        let is_visible = if is_retired { queue.has_incoming() } else { queue.has_visible_work() };
         // The visible work of other VPs may not be taken now. Polling for it would use up the CPU
         // time share of the next period, and of all periods after it.
-        let is_barred = is_visible && queue.injector_is_empty() && !may_pull();
+        let is_barred = !is_retired && is_visible && queue.injector_is_empty() && !may_pull();
         let has_work =
             is_visible && !is_barred || !queue.is_empty() || is_called(mode, queue, head, poller);
         LastLook { mode, is_barred, has_work }

@@ -31,7 +31,7 @@ const BUCKET: u32 = 21;
 
 /// A timer. Sixteen bytes, because a hundred thousand of them need many cache lines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct TimerEntry {
+pub(crate) struct TimerEntry {
     /// Due time on the runtime's clock, in nanoseconds.
     at: u64,
     /// The record's address in units of its alignment, above as many bits of its timer number as
@@ -191,6 +191,22 @@ impl Timers {
             *place = (!stale).then(|| entry.0.mp().reference());
         }
         n
+    }
+
+    /// Removes all timers and returns those that are not stale, for another VP.
+    pub(crate) fn take_all(&mut self) -> Vec<TimerEntry> {
+        if self.len == 0 {
+            return Vec::new();
+        }
+        self.sweep();
+        let all = std::mem::take(self);
+        let near = all.near.into_iter().map(|Reverse(entry)| entry);
+        near.chain(all.far.into_values().flat_map(|bucket| bucket.entries)).collect()
+    }
+
+    /// Adds timers that another VP has [given up](Timers::take_all).
+    pub(crate) fn adopt(&mut self, entries: impl Iterator<Item = TimerEntry>) {
+        entries.for_each(|entry| self.insert(entry));
     }
 
     /// Drops all timers, because the runtime has ended.

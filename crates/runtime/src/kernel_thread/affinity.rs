@@ -49,6 +49,11 @@ pub(crate) fn is_kept() -> bool {
     KEPT.load(Ordering::Relaxed) != 0
 }
 
+/// Whether the runtime has ever bound kernel threads to cores.
+pub(crate) fn was_ever_kept() -> bool {
+    EVER_KEPT.load(Ordering::Relaxed)
+}
+
 fn keep_to(cores: &[u32]) -> bool {
     let mut set = [0u64; 16];
     cores.iter().for_each(|core| set[*core as usize / 64] |= 1 << (core % 64));

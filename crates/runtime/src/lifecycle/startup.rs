@@ -16,9 +16,9 @@ impl Instance {
         if board::arbitrates() && board::others() != 0 || self.settings.share.is_some() {
             self.note_other_spaces();
         }
-        for vp in 0..self.vps.len() {
+        for vp in 0..self.open() {
             self.resume_with_retry(vp as u32).map_err(|e| {
-                let vps = self.vps.len();
+                let vps = self.open();
                 io::Error::new(
                     e.kind(),
                     format!(

@@ -26,6 +26,7 @@ use kumihimo_resource::id::Serial;
 use crate::idle::poller::Poller;
 use crate::idle::sleep::{self, Idle};
 use crate::idle::timer::{BATCH, Timers};
+use crate::loom::Unparker;
 use crate::microprocess::protocol::state::{Park, Wake};
 use crate::microprocess::record::{Mp, Ref};
 
@@ -175,7 +176,7 @@ impl Machine {
         let row = Row { head, cells, reach: Reach::Private };
         let queues = Set::with_places(Design::Ring, 1, Capacity::default(), 2);
         let poller = Poller::new(scenario.has_descriptors);
-        let idle = Idle::new(row, 0, &poller).expect("no system call");
+        let idle = Idle::new(row, 0, &poller, Unparker).expect("no system call");
         // SAFETY: used by the VP's owner only; the set goes with the machine.
         let queue = unsafe { queues.local(0) };
         let machine = Machine {
@@ -269,7 +270,7 @@ impl Machine {
     fn sleep(&self) {
         let at = self.own(|half| half.timers.next_wakeup(self.now()));
         let queue = self.own(|half| half.queue);
-        let look = self.idle.prepare_sleep(queue, self.row.head, &self.poller, || true);
+        let look = self.idle.prepare_sleep(queue, self.row.head, &self.poller, false, || true);
         if !look.has_work && !self.has_stopped() {
             let time = at.map(|at| Duration::from_nanos(at.saturating_sub(self.now())));
             self.idle.sleep(look.mode, &self.poller, time);

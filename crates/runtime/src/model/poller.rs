@@ -73,3 +73,15 @@ impl EpollWaker {
         self.0.wake();
     }
 }
+
+/// Stands for the request of a kernel thread, which no VP of the models needs.
+#[derive(Debug)]
+pub(crate) struct Unparker;
+
+impl Unparker {
+    pub(crate) fn is_parked(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn unpark(&self) {}
+}

@@ -176,7 +176,7 @@ fn head(instance: &Instance) -> String {
         .map_or_else(String::new, |other| format!(", for some from {other}"));
     format!(
         "kumihimo: {} virtual processors, {} of at most {limit}, events from {}{then}",
-        instance.vps.len(),
+        instance.open(),
         counts.threads,
         instance.kernel.source()
     )

@@ -114,8 +114,11 @@ pub struct Metrics {
     pub batch: BatchMetrics,
     /// Direct reads.
     pub anchor: AnchorMetrics,
-    /// One entry per VP.
+    /// One entry per VP, including the retired ones.
     pub vps: Vec<VpMetrics>,
+    /// Number of virtual processors in use: it follows the CPU quota and the CPU affinity. The
+    /// others are retired.
+    pub open_vps: usize,
 }
 
 /// Counters of one VP since the start.
@@ -152,6 +155,8 @@ pub struct VpMetrics {
     /// CPU time of the kernel threads that carried the VP, as booked, in nanoseconds. A few
     /// milliseconds may be missing.
     pub cpu_ns: u64,
+    /// Whether the VP is retired and no kernel thread carries it.
+    pub is_parked: bool,
     /// Number of runnable microprocesses, as last published.
     pub runnable: usize,
     /// Number of microprocesses taken from other VPs' queues, not counting wake-ups.
@@ -210,6 +215,7 @@ impl Instance {
                     sleeps: c.sleeps.load(Ordering::Relaxed),
                     cpu_ns: board::booked(vp.index),
                     runnable: self.queues.shown(vp.index).0,
+                    is_parked: vp.idle.is_parked(),
                     migrations: q.migrations,
                     waiver_passes: q.waiver_passes,
                     offers: q.offers,
@@ -260,6 +266,7 @@ impl Instance {
             anchor: self.direct_read.metrics(),
             trace_lost: self.trace.as_ref().map(|session| session.lost()),
             vps,
+            open_vps: self.open(),
         }
     }
 }

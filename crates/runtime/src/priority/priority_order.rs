@@ -123,9 +123,9 @@ pub(crate) trait PublishedTable {
     fn len(&self) -> usize;
     /// Returns the published levels of VP `vp`.
     fn published(&self, vp: usize) -> &PublishedLevels;
-    /// Whether VP `vp` is known to take no steps. It is handed nothing, and its running level
-    /// causes no requests.
-    fn is_stuck(&self, vp: usize) -> bool;
+    /// Whether VP `vp` is known to take no steps, or runs no microprocesses for the time being. It
+    /// is handed nothing, and its running level causes no requests.
+    fn is_closed(&self, vp: usize) -> bool;
 }
 
 /// Returns the VP to which a microprocess of `rank` should go because a VP other than `from` runs a
@@ -142,7 +142,7 @@ pub(crate) fn find_outranked(
     let mut best: Option<(Rank, usize)> = None;
     let mut someone = false;
     for vp in (0..n).map(|i| (first + i) % n).filter(|vp| Some(*vp) != from) {
-        let Some((runs, expected)) = row.published(vp).expected().filter(|_| !row.is_stuck(vp))
+        let Some((runs, expected)) = row.published(vp).expected().filter(|_| !row.is_closed(vp))
         else {
             continue;
         };
@@ -162,7 +162,7 @@ pub(crate) fn find_outranked(
 fn ask_holders(row: &impl PublishedTable, me: usize, mut ask: impl FnMut(usize)) {
     let runs = |vp| {
         let known =
-            row.published(vp).expected().filter(|(runs, _)| *runs != NONE && !row.is_stuck(vp));
+            row.published(vp).expected().filter(|(runs, _)| *runs != NONE && !row.is_closed(vp));
         known.map(|(_, expected)| expected)
     };
     let Some(lowest) = (0..row.len()).filter_map(runs).min() else { return };

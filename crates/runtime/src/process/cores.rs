@@ -12,16 +12,5 @@ pub fn core() -> Option<u32> {
 /// Returns the cores of the process, as of its first runtime.
 pub(crate) fn cores() -> &'static [u32] {
     static CORES: OnceLock<Vec<u32>> = OnceLock::new();
-    CORES.get_or_init(|| {
-        // SAFETY: all zero is an empty set; sched_getaffinity(2) fills it.
-        let set = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
-            set
-        };
-        // SAFETY: within the set's size.
-        (0..libc::CPU_SETSIZE as u32)
-            .filter(|core| unsafe { libc::CPU_ISSET(*core as usize, &set) })
-            .collect()
-    })
+    CORES.get_or_init(kumihimo_events::cores::affinity)
 }

@@ -258,7 +258,13 @@ impl Vps {
     fn each(mut each: impl FnMut(Serial, String)) {
         instance::visit(|instance| {
             for vp in instance.iter().flat_map(|instance| &instance.vps) {
-                let state = if vp.idle.cell.is_sleeping() { "sleeps" } else { "runs" };
+                let state = if vp.idle.is_parked() {
+                    "retired"
+                } else if vp.idle.cell.is_sleeping() {
+                    "sleeps"
+                } else {
+                    "runs"
+                };
                 let switches = vp.counters.switches.load(Ordering::Relaxed);
                 let queued = vp.instance().queues.shown(vp.index).0;
                 each(

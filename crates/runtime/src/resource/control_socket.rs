@@ -163,7 +163,7 @@ impl ControlHandler for ControlSocket {
             program: std::env::current_exe()
                 .map_or_else(|_| "?".into(), |path| path.display().to_string()),
             version: env!("CARGO_PKG_VERSION").into(),
-            vps: m.as_ref().map_or(0, |m| m.vps.len() as u16),
+            vps: m.as_ref().map_or(0, |m| m.open_vps as u16),
             living: m.as_ref().map_or(0, |m| m.living),
             queue: text(|m| m.queue),
             policy: text(|m| &m.policy),

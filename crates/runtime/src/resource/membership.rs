@@ -9,6 +9,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use kumihimo_config::MachineDir;
 use kumihimo_machine::Error;
 use kumihimo_machine::handler::{ControlHandler, Metric};
 use kumihimo_machine::space::{Control, Number};
@@ -54,7 +55,10 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
                 report_passed_over(&number);
                 (Some(Arc::new(number)), None)
             }
-            Err(why) => (None, Some(why.to_string())),
+            Err(why) => {
+                report_invisible(&why);
+                (None, Some(why.to_string()))
+            }
         };
         board::register(board::Machine {
             directory: || Ok(holder()?.directory().to_owned()),
@@ -101,6 +105,18 @@ fn report_passed_over(number: &Number) {
     let used = number.directory().display();
     for why in number.passed_over() {
         let _ = writeln!(io::stderr(), "kumihimo: {why}; {used} is used instead");
+    }
+}
+
+/// Reports that the process has no number, unless the program or its user asked for none.
+fn report_invisible(why: &Error) {
+    // An invalid setting is the error of the runtime's start.
+    let is_unasked = kumihimo_config::check().is_ok_and(|config| config.dir != MachineDir::Off);
+    if is_unasked {
+        let _ = writeln!(
+            io::stderr(),
+            "kumihimo: this process is not visible to kumi ps, and has no gates: {why} (KUMI_DIR=off does without, and without this line)"
+        );
     }
 }
 

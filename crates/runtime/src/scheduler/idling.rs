@@ -4,7 +4,7 @@
 //! sleeps, its timers, its descriptors, and two alternatives to sleeping at once (yielding the core
 //! and busy polling).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kumihimo_events::preempt::Means;
@@ -43,8 +43,18 @@ impl Carrier {
         let mut nap = FIRST_NAP;
         let since = self.has_vp().then(|| self.vp().instance().now());
         while self.has_vp() {
+            if self.vp().has_to_part() {
+                match self.park_if_retired() {
+                    Some(carrier) => self = carrier,
+                    None => return,
+                }
+            }
             let vp = self.vp();
+            let is_retired = vp.is_retired();
             let next = vp.promised.take().or_else(|| {
+                if is_retired {
+                    return None;
+                }
                 if vp.has_lost_core() {
                     vp.await_core();
                 }
@@ -116,15 +126,10 @@ impl Vp {
         let instance = self.instance();
         let since = instance.now();
         let answered = self.is_peer_turn();
-        self.publish_idle();
-        let expects = self.leave_core_after(|| self.expects_posts());
-        trace_hooks::idles(&self.trace, true);
-        instance.idle_vps.fetch_add(1, Ordering::SeqCst);
-        self.book_now_and_then(since);
-        if instance.all_idle() {
-            board::waits();
-        }
-        let (found, now) = self.spin(expects, since);
+        let is_retired = self.is_retired();
+        let count = if is_retired { &instance.resting_vps } else { &instance.idle_vps };
+        let expects = self.begin_idle(since, count);
+        let (found, now) = if is_retired { (None, since) } else { self.spin(expects, since) };
         let up = if found.is_some() {
             now
         } else {
@@ -133,13 +138,27 @@ impl Vp {
             self.idle.worth_waking_at.store(worth_waking_at, Ordering::Relaxed);
             self.sleep(nap, now)
         };
-        instance.idle_vps.fetch_sub(1, Ordering::SeqCst);
+        count.fetch_sub(1, Ordering::SeqCst);
         instance.kernel.start_timekeeper();
         let idle = &self.counters.idle_ns;
         idle.store(idle.load(Ordering::Relaxed) + (up - since), Ordering::Relaxed);
         self.note_peer_turn(answered, up - since);
         trace_hooks::idles(&self.trace, false);
         found
+    }
+
+    /// Publishes that nothing is runnable here, in `count` among others. Returns for how long
+    /// spinning for a reply is worth while, if it is.
+    pub(in crate::scheduler) fn begin_idle(&self, now: u64, count: &AtomicUsize) -> Option<u64> {
+        self.publish_idle();
+        let expects = self.leave_core_after(|| self.expects_posts());
+        trace_hooks::idles(&self.trace, true);
+        count.fetch_add(1, Ordering::SeqCst);
+        self.book_now_and_then(now);
+        if self.instance().all_idle() {
+            board::waits();
+        }
+        expects
     }
 
     /// Spins, busy-polls or yields the core for a while. Returns the microprocess found, if any,
@@ -190,17 +209,26 @@ impl Vp {
         let instance = self.instance();
         self.pool.top_up(instance.default_kind);
         let trim = instance.stack_trim.trim(instance.now(), |who| self.wake(who));
+        let is_retired = self.is_retired();
+        let look =
+            self.idle.prepare_sleep(self.queue(), self.row.head, &self.poller, is_retired, || {
+                self.may_pull()
+            });
+        self.receive_moved_timers();
         let mut wait =
             self.timers().next_wakeup(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
-        let look =
-            self.idle.prepare_sleep(self.queue(), self.row.head, &self.poller, || self.may_pull());
         let nothing_to_do = !look.has_work
             && !self.priority_requests.pending()
+            // It retired since it last looked, and parks instead.
+            && (!is_retired || self.stays_retired.get())
             && !instance.stopped()
             && wait != Some(Duration::ZERO);
         if nothing_to_do {
             bump(&self.counters.sleeps);
-            if look.is_barred || !instance.all_idle() {
+            let is_last = instance.all_idle();
+            if is_retired && !is_last {
+                // Until a wake-up, a timer or a descriptor.
+            } else if look.is_barred || !is_last {
                 wait = Some(wait.map_or(*nap, |w| w.min(*nap)));
                 *nap = (*nap * 2).min(LONGEST_NAP);
             } else {

@@ -14,6 +14,7 @@ use kumihimo_resource::table::{Table, table};
 use kumihimo_trace::Session;
 
 use crate::config::Settings;
+use crate::idle::moved_timers::MovedTimers;
 use crate::idle::sleep;
 use crate::kernel_thread::no_events::{NoEvents, lock};
 use crate::memory::pool::SlotKind;
@@ -25,6 +26,7 @@ use crate::priority::common_level::CommonLevel;
 use crate::priority::placement::Placer;
 use crate::process::board::BoardSeats;
 use crate::process::clock;
+use crate::scheduler::core_watch::CoreWatch;
 use crate::scheduler::vp::Vp;
 use crate::syscall::batch_config::BatchConfig;
 use crate::syscall::direct_read::DirectRead;
@@ -48,11 +50,25 @@ pub(crate) struct Instance {
     clock: Instant,
     /// CLOCK_MONOTONIC at the time of `clock`, in nanoseconds.
     epoch: u64,
-    /// Number of VPs whose kernel threads are stuck in the scheduler: see
-    /// [`kumihimo_events::watchdog`].
-    pub(crate) stuck_vps: AtomicUsize,
-    /// Number of VPs that spin or sleep.
+    /// Number of VPs whose kernel threads are stuck in the scheduler (see
+    /// [`kumihimo_events::watchdog`]), plus the number of retired ones.
+    pub(crate) closed_vps: AtomicUsize,
+    /// Number of VPs that are not retired: see [`crate::scheduler::retirement`].
+    pub(crate) open_vps: AtomicUsize,
+    /// Number of cores that the process may use: more VPs are in use while some are stuck.
+    pub(crate) wanted_vps: AtomicUsize,
+    /// Number of requests to adjust `open_vps`, while a thread does so.
+    pub(crate) open_requests: AtomicUsize,
+    /// Number of VPs that spin or sleep, without those that began to do so while they were retired,
+    /// ...
     pub(crate) idle_vps: AtomicUsize,
+    /// ... and the number of those, which includes the parked ones.
+    pub(crate) resting_vps: AtomicUsize,
+    pub(crate) core_watch: CoreWatch,
+    /// See [`crate::scheduler::parking`].
+    pub(crate) moved_timers: MovedTimers,
+    /// Whether the number of spare kernel threads follows the number of VPs in use.
+    pub(crate) sets_concurrency: AtomicBool,
     stop: AtomicBool,
     pub(crate) blocking_inline: AtomicU64,
     pub(crate) sticky: sticky_state::StickyCounts,
@@ -144,7 +160,8 @@ impl Instance {
         let default_kind = SlotKind::for_stack(settings.stack_size, false)?;
         let kernel = Kernel::open(kernel::Settings {
             vps: settings.vps as u32,
-            concurrency: settings.concurrency.unwrap_or(settings.vps),
+            parked: (settings.vps - settings.open) as u32,
+            concurrency: settings.concurrency.unwrap_or(settings.open),
             limit: settings.limit.clone().unwrap_or_else(Limit::of_machine),
             source: settings.events,
             preempt: settings.preempt,
@@ -172,6 +189,7 @@ impl Instance {
                             queue,
                             settings.design,
                             placer.keeps_account(),
+                            kernel.clone(),
                         )
                     };
                     vp.map(|vp| vp.traced(trace.as_ref().map(|session| session.vp(i))))
@@ -188,8 +206,15 @@ impl Instance {
                 default_kind,
                 clock: Instant::now(),
                 epoch: clock::monotonic(),
-                stuck_vps: AtomicUsize::new(0),
+                closed_vps: AtomicUsize::new(0),
+                wanted_vps: AtomicUsize::new(settings.open),
+                open_requests: AtomicUsize::new(0),
+                open_vps: AtomicUsize::new(settings.open),
                 idle_vps: AtomicUsize::new(0),
+                resting_vps: AtomicUsize::new(0),
+                core_watch: CoreWatch::new(settings.follows_cores),
+                moved_timers: MovedTimers::default(),
+                sets_concurrency: AtomicBool::new(settings.concurrency.is_none()),
                 stop: AtomicBool::new(false),
                 blocking_inline: AtomicU64::new(0),
                 sticky: sticky_state::StickyCounts::default(),
@@ -220,6 +245,7 @@ impl Instance {
         match failure {
             Some(e) => Err(e),
             None => {
+                instance.begin_retired();
                 let scheduler: Weak<Instance> = Arc::downgrade(&instance);
                 instance.kernel.init_sched(scheduler);
                 Ok(instance)
@@ -271,16 +297,18 @@ impl Instance {
 
     /// Whether a sleeping VP is worth waking for a little work.
     pub(crate) fn any_worth_waking(&self, now: u64) -> bool {
-        self.vps.iter().any(|vp| vp.idle.cell.is_sleeping() && vp.idle.is_worth_waking(|| now))
+        self.vps.iter().any(|vp| vp.sleeps_for_work() && vp.idle.is_worth_waking(|| now))
     }
 
     pub(crate) fn all_idle(&self) -> bool {
-        self.idle_vps.load(Ordering::SeqCst) == self.vps.len()
+        let idle = self.idle_vps.load(Ordering::SeqCst) + self.resting_vps.load(Ordering::SeqCst);
+        idle == self.vps.len()
     }
 
     /// Whether all VPs are idle, so that spinning for their work is useless.
     pub(crate) fn quiet(&self) -> bool {
-        self.idle_vps.load(Ordering::Relaxed) == self.vps.len()
+        let idle = self.idle_vps.load(Ordering::Relaxed) + self.resting_vps.load(Ordering::Relaxed);
+        idle == self.vps.len()
     }
 
     pub(crate) fn stopped(&self) -> bool {
@@ -289,7 +317,7 @@ impl Instance {
 
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        for vp in &self.vps {
+        for vp in self.vps.iter().filter(|vp| !vp.idle.is_parked()) {
             vp.idle.wake();
         }
         self.kernel.dismiss();
@@ -315,8 +343,8 @@ impl Instance {
     /// wait there while another VP runs a lower level, the latter VP gets it. Async-signal-safe.
     pub(crate) fn inject(&self, to: usize, mp: &'static Mp) {
         let mut to = to % self.vps.len();
-        if self.stuck_vps.load(Ordering::Relaxed) != 0 {
-            to = self.next_unstuck(to);
+        if self.closed_vps.load(Ordering::Relaxed) != 0 {
+            to = self.open_vp_for(to);
         }
         match self.level_if_they_differ(mp) {
             Some(level) => self.send(to, mp, level),
@@ -334,11 +362,21 @@ impl Instance {
         unsafe { sleep::inject(&self.queues, to, &self.vps[to].idle, mp) };
     }
 
-    /// Returns `to`, or the next VP that is not stuck: see `UserScheduler::overridden`.
+    /// Returns the VP that takes what is meant for VP `to`: a VP that is neither stuck (see
+    /// `UserScheduler::overridden`) nor retired, if there is one.
     #[cold]
-    fn next_unstuck(&self, to: usize) -> usize {
+    pub(crate) fn open_vp_for(&self, to: usize) -> usize {
         let n = self.vps.len();
-        (to..to + n).map(|i| i % n).find(|i| !self.queues.is_stuck(*i)).unwrap_or(to)
+        // What is meant for several retired VPs does not all go to one.
+        let to = if self.vps[to].is_retired() { to % self.open() } else { to };
+        (to..to + n).map(|i| i % n).find(|i| !self.queues.is_closed(*i)).unwrap_or(to)
+    }
+
+    /// Returns the VP on which `mp` ran last, or the one that takes what is meant for that VP.
+    /// Async-signal-safe.
+    pub(crate) fn open_home(&self, mp: &Mp) -> usize {
+        let home = usize::from(mp.home.load(Ordering::Relaxed)) % self.vps.len();
+        if self.closed_vps.load(Ordering::Relaxed) == 0 { home } else { self.open_vp_for(home) }
     }
 
     /// Whether a woken microprocess should return to VP `home` although VP `here` could run it.
@@ -348,6 +386,9 @@ impl Instance {
     /// `here` has enough work to justify that.
     pub(crate) fn prefers_home(&self, here: &Vp, home: usize) -> bool {
         let Some(vp) = self.vps.get(home) else { return false };
+        if vp.is_retired() {
+            return false;
+        }
         let here = here.queue().len();
         if vp.idle.cell.is_sleeping() {
             here >= MANY || here >= 2 && vp.idle.is_worth_waking(|| self.now())
@@ -362,7 +403,7 @@ impl Instance {
         match taker {
             Taker::Vp(i) => self.vps[i].idle.wake(),
             Taker::Any => {
-                if let Some(vp) = self.vps.iter().find(|vp| vp.idle.cell.is_sleeping()) {
+                if let Some(vp) = self.vps.iter().find(|vp| vp.sleeps_for_work()) {
                     vp.idle.wake();
                 }
             }
@@ -371,7 +412,7 @@ impl Instance {
 
     /// Selects the VP for a spawn or a wake-up from outside, round robin.
     pub(crate) fn next_vp(&self) -> usize {
-        self.next_outside.fetch_add(1, Ordering::Relaxed) % self.vps.len()
+        self.next_outside.fetch_add(1, Ordering::Relaxed) % self.open()
     }
 
     /// Returns the number of microprocesses that have begun and not ended. Exact if none is spawned

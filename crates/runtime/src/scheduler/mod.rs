@@ -6,10 +6,13 @@
 //! defined in that room. May use the rooms from `syscall` down.
 
 pub(crate) mod carrier;
+pub(crate) mod core_watch;
 pub(crate) mod idling;
 pub(crate) mod instance;
+pub(crate) mod parking;
 pub(crate) mod posts;
 pub(crate) mod reprioritise;
+pub(crate) mod retirement;
 pub(crate) mod switch;
 pub(crate) mod thread_place;
 pub(crate) mod vp;

@@ -39,7 +39,7 @@ impl Instance {
         if self.vps.iter().any(|vp| vp.idle.cell.is_polling()) {
             return;
         }
-        if self.vps.iter().any(|vp| vp.idle.cell.is_sleeping()) {
+        if self.vps.iter().any(Vp::sleeps_for_work) {
             return self.wake_idle(Taker::Any);
         }
         let runs = |vp: &Vp| {

@@ -68,8 +68,7 @@ impl Vp {
             // Protect Queue.
             } else if unsafe { self.queue().remove(who.item()) } {
                 self.make_ready(who.mp, Why::Reprioritised, Origin::Wake);
-            } else if who.mp.state.phase() == Phase::Live
-                && before + 1 < 2 * self.instance().vps.len()
+            } else if who.mp.state.phase() == Phase::Live && before + 1 < 2 * self.instance().open()
             {
                 // It may have been given to another VP. In the ring that is the next one, which may
                 // pass it on at the same moment. If it has run meanwhile, its placement has used
@@ -86,6 +85,8 @@ impl Instance {
     /// of VPs asked before.
     pub(crate) fn reprioritise(&self, at: usize, who: Ref, before: usize) {
         let at = at % self.vps.len();
+        // What a retired VP still has gets its place when another VP adopts it.
+        let at = if self.vps[at].is_retired() { at % self.open() } else { at };
         let vp = &self.vps[at];
         if vp.priority_requests.add(who, before) {
             self.kernel.raise(at as u32, Event::Changed);

@@ -43,6 +43,9 @@ impl Carrier {
         trace_hooks::gives_way(&vp.trace, why);
         match vp.pick_at_least(level) {
             None => {
+                if vp.is_retired() {
+                    return self.switch_to_idle(AfterSwitch::Requeue(why));
+                }
                 if !vp.is_common_level(level) {
                     vp.publish_continuing();
                     // A rescheduled microprocess would come back here, since no other one is

@@ -14,10 +14,11 @@ mod rebalance;
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kumihimo_arbiter::row::Row;
 use kumihimo_arch::{cpu, tls};
+use kumihimo_events::Kernel;
 use kumihimo_policy::Why;
 use kumihimo_queue::{Design, Owner};
 use kumihimo_trace::ring::Ring;
@@ -26,6 +27,7 @@ use crate::idle::busy_poll::BusyPoll;
 use crate::idle::poller::Poller;
 use crate::idle::sleep::Idle;
 use crate::idle::timer::{BATCH, Timers};
+use crate::idle::unparker::Unparker;
 use crate::idle::yield_core::YieldCore;
 use crate::kernel_thread::gs_record;
 use crate::memory::pool::VpPool;
@@ -124,6 +126,12 @@ pub(crate) struct Vp {
     /// The next microprocess to run, if it waits for its turn on another kernel thread. The VP
     /// moves to that thread from the stack of its current one.
     pub(crate) promised: Cell<Option<&'static Mp>>,
+    /// See [`crate::scheduler::parking`].
+    pub(super) was_parked: Cell<bool>,
+    /// Whether the first VP serves this one's descriptors.
+    pub(super) is_set_lent: Cell<bool>,
+    /// Whether the VP, which is retired, sleeps with its kernel thread.
+    pub(super) stays_retired: Cell<bool>,
     /// Trace ring of this VP, if tracing is on.
     pub(crate) trace: Option<Arc<Ring>>,
     /// System calls that wait to enter the kernel as one batch. Its counters are shared.
@@ -131,6 +139,8 @@ pub(crate) struct Vp {
     // Shared half.
     pub(crate) published: PublishedLevels,
     pub(crate) idle: Idle,
+    /// See [`crate::scheduler::retirement`].
+    pub(super) retired: AtomicBool,
     pub(super) core_claim: CoreClaim,
     pub(crate) priority_requests: PriorityRequests,
 }
@@ -154,9 +164,10 @@ impl Vp {
         queue: Owner<Mp>,
         design: Design,
         keeps_account: bool,
+        kernel: Arc<Kernel>,
     ) -> std::io::Result<Vp> {
         let poller = Poller::new(index)?;
-        let idle = Idle::new(seats.row, index, &poller)?;
+        let idle = Idle::new(seats.row, index, &poller, Unparker::new(kernel, index))?;
         Ok(Vp {
             keeps_account,
             fsgsbase: cpu::fsgsbase(),
@@ -189,6 +200,10 @@ impl Vp {
             counters: Counters::default(),
             published: PublishedLevels::new(),
             idle,
+            retired: AtomicBool::new(false),
+            was_parked: Cell::new(false),
+            is_set_lent: Cell::new(false),
+            stays_retired: Cell::new(false),
             core_claim: CoreClaim::new(seats.seat_of(index)),
             row: seats.row,
             priority_requests: PriorityRequests::default(),
@@ -297,9 +312,13 @@ impl Vp {
             self.syscall_batch.look(now, self.counters.idle_ns.load(Ordering::Relaxed));
         }
         self.rebalance_now();
+        if self.instance().has_retired() {
+            self.look_beside_retired();
+        }
     }
 
     pub(crate) fn fire_timers(&self, now: u64) {
+        self.receive_moved_timers();
         let mut due = [None; BATCH];
         loop {
             let n = self.timers().pop_due(now, &mut due);

@@ -42,7 +42,7 @@ pub(crate) fn await_turn(instance: &Instance, mp: &'static Mp) {
     // SAFETY: a microprocess without a VP: GS is set.
     let kt = unsafe { KernelThread::begin_guard() };
     kt.mask();
-    let home = usize::from(mp.home.load(Ordering::Relaxed)) % instance.vps.len();
+    let home = instance.open_home(mp);
     let thread = kt.events();
     loop {
         if let Some(ticket) = thread.begin_wait(Some(home as u32)) {

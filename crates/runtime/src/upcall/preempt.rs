@@ -247,7 +247,7 @@ impl Carrier {
         });
         bump(&vp.turn_clock.answers);
         let quantum = vp.instance().placer.turn_ns(mp).unwrap_or(u64::MAX);
-        if vp.turn_is_over() || quantum == 0 {
+        if vp.turn_is_over() || quantum == 0 || vp.is_retired() {
             vp.resched.set(Some(Why::QuantumOver));
         }
         if mp.fs.get() == 0 {

@@ -103,7 +103,7 @@ impl Instance {
 
     /// Scans one VP. Returns the number of nanoseconds until the next scan of it.
     fn look_at_turn(&self, vp: &Vp, now: u64) -> u64 {
-        if vp.idle.cell.is_sleeping() {
+        if vp.idle.cell.is_sleeping() || vp.idle.is_parked() {
             return LONGEST;
         }
         let index = vp.index as u32;
@@ -143,6 +143,7 @@ impl Instance {
             || self.queues.has_injected(vp.index)
             || vp.row.head.has_posts()
             || vp.must_step()
+            || vp.is_retired()
             || vp.has_to_book(level, now)
         {
             turn.rung.store(now, Ordering::Relaxed);

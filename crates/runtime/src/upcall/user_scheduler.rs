@@ -116,11 +116,13 @@ impl UserScheduler for Instance {
         }
         self.queues.set_stuck(vp as usize, off);
         if off {
-            self.stuck_vps.fetch_add(1, Ordering::Relaxed);
+            self.closed_vps.fetch_add(1, Ordering::Relaxed);
+            self.adjust_open();
             // Sleeping VPs can pull the surplus of the stuck VP.
-            self.vps.iter().for_each(|vp| vp.idle.wake());
+            self.vps.iter().filter(|vp| !vp.is_retired()).for_each(|vp| vp.idle.wake());
         } else {
-            self.stuck_vps.fetch_sub(1, Ordering::Relaxed);
+            self.closed_vps.fetch_sub(1, Ordering::Relaxed);
+            self.adjust_open();
         }
     }
 
@@ -139,6 +141,7 @@ impl UserScheduler for Instance {
     }
 
     fn tick(&self) -> Tick {
+        self.follow_cores();
         self.look_at_turns()
     }
 

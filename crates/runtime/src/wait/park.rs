@@ -52,13 +52,14 @@ pub fn is_microprocess() -> bool {
     gs_record::standing() != Standing::Foreign
 }
 
-/// Returns the number of VPs of the runtime that runs the caller; `None` where [`on_vp`] is false.
+/// Returns the number of VPs in use of the runtime that runs the caller; `None` where [`on_vp`] is
+/// false.
 #[inline]
 pub fn vps() -> Option<usize> {
     match Carrier::current() {
-        Some(carrier) => Some(carrier.vp().instance().vps.len()),
+        Some(carrier) => Some(carrier.vp().instance().open()),
         // The VP was taken over while the caller was in the kernel.
-        None if on_vp() => instance::visit(|i| i.map(|i| i.vps.len())),
+        None if on_vp() => instance::visit(|i| i.map(|i| i.open())),
         None => None,
     }
 }

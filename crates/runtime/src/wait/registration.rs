@@ -27,12 +27,12 @@ impl Source {
     #[cold]
     fn register_elsewhere(&self) -> io::Result<Option<&'static DescriptorEntry>> {
         let Some((kt, mp)) = sticky::current() else { return Ok(None) };
-        let vps = &kt.instance().vps;
-        let vp = &vps[usize::from(mp.home.load(Ordering::Relaxed)) % vps.len()];
+        let instance = kt.instance();
+        let vp = &instance.vps[instance.open_home(mp)];
         let was_used = vp.poller.is_used();
         let entry = self.register_at(vp)?;
-        if !was_used {
-            // The VP may sleep on its futex, without its descriptors.
+        if !was_used || vp.is_retired() {
+            // The VP may sleep on its futex, or be parked, without its descriptors.
             vp.idle.wake();
         }
         Ok(Some(entry))
@@ -40,7 +40,7 @@ impl Source {
 
     fn register_at(&self, vp: &Vp) -> io::Result<&'static DescriptorEntry> {
         if let Some(entry) = self.entry.get() {
-            if vp.instance().poller_at(entry.home.load(Ordering::Relaxed)).is_none() {
+            if !vp.instance().is_polled_at(entry.home.load(Ordering::Relaxed)) {
                 entry.move_in(&vp.poller, self.fd, vp.instance())?;
             }
             return Ok(entry);
@@ -62,13 +62,22 @@ impl Source {
 
 impl DescriptorEntry {
     /// Adds the descriptor to the set of `poller`, unless another VP of this instance was faster.
-    /// An entry of an instance that has ended is added again: its set is closed.
+    /// An entry of an instance that has ended is added again: its set is closed. A descriptor in
+    /// the set of a retired VP moves. An edge between the two calls is not lost: the addition
+    /// reports what is ready as a further edge.
     fn move_in(&'static self, poller: &Poller, fd: RawFd, instance: &Instance) -> io::Result<()> {
         let _alone = lock(&self.waiters);
-        if instance.poller_at(self.home.load(Ordering::Relaxed)).is_none() {
-            poller.add(fd, self.token())?;
-            self.home.store(poller.home, Ordering::Relaxed);
+        let home = self.home.load(Ordering::Relaxed);
+        if instance.is_polled_at(home) || home == poller.home {
+            return Ok(());
         }
+        if let Some(retired) = instance.poller_at(home) {
+            retired.remove(fd);
+            // In no set, if the addition fails.
+            self.home.store(0, Ordering::Relaxed);
+        }
+        poller.add(fd, self.token())?;
+        self.home.store(poller.home, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -90,5 +99,10 @@ impl Instance {
     /// Returns the poller with that `home`, if it belongs to this instance.
     fn poller_at(&self, home: u32) -> Option<&Poller> {
         self.vps.get((home & 0x3ff) as usize).map(|vp| &vp.poller).filter(|p| p.home == home)
+    }
+
+    /// Whether the poller with that `home` belongs to a VP of this instance that is not retired.
+    fn is_polled_at(&self, home: u32) -> bool {
+        self.poller_at(home).is_some() && !self.vps[(home & 0x3ff) as usize].is_retired()
     }
 }

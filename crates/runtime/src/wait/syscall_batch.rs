@@ -164,7 +164,7 @@ impl Carrier {
             return Verdict::Prepare;
         }
         let living = if batch_config.policy() == Policy::Paper {
-            instance.living() as usize / instance.vps.len()
+            instance.living() as usize / instance.open()
         } else {
             0
         };

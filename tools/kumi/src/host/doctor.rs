@@ -9,6 +9,7 @@ use kumihimo::resource::Locking;
 use kumihimo::runtime::{DEFAULT_DESIGN, Mode, Share, mode};
 use kumihimo_arch::{cpu, stack, tls};
 use kumihimo_config::{MachineDir, Origin};
+use kumihimo_events::cores::Cores;
 use kumihimo_events::limit::Limit;
 use kumihimo_events::{preempt, source};
 use kumihimo_machine::client::Machine;
@@ -34,6 +35,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     }
     settings();
     preemption(events());
+    virtual_processors();
     kernel_threads();
     batches();
     mounts();
@@ -135,6 +137,15 @@ fn preemption(source: source::Kind) {
                 "{signal:<24} yes: {by_signal} (used unless KUMI_PREEMPT selects another one)"
             );
         }
+    }
+}
+
+/// Prints the default number of VPs of a runtime and its origin.
+fn virtual_processors() {
+    let (name, cores) = ("virtual processors", Cores::of_process());
+    match kumihimo_config::get().vps {
+        Some(vps) => println!("{name:<24} {vps}, from KUMI_VPS (without it: {cores})"),
+        None => println!("{name:<24} {cores} (used unless KUMI_VPS selects another number)"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of `kumi` commands that show and steer microprocesses.
 
 mod board;
+mod container;
 mod double;
 mod gates;
 mod ps;

@@ -19,6 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::handoff::carriers::Carriers;
 use crate::handoff::page::Page;
+use crate::handoff::park_word::ParkWord;
 use crate::handoff::return_queue::Waiter;
 use crate::handoff::slot::{NO_PRIORITY, Slot};
 use crate::linux::limit::Limit;
@@ -36,10 +37,13 @@ use crate::watchdog::state::{Alarm, Watchdog};
 pub struct Settings {
     /// The number of virtual processors.
     pub vps: u32,
+    /// The number of those that begin [parked](crate::KernelThread::park_vp): the last ones. They
+    /// have no kernel thread.
+    pub parked: u32,
     /// The number of unbound kernel threads that the pool keeps (P0: `set_concurrency`).
     pub concurrency: usize,
-    /// The maximum number of kernel threads, carriers included. At least one for each VP is always
-    /// allowed.
+    /// The maximum number of kernel threads, carriers included. At least one is always allowed for
+    /// each VP that does not begin parked.
     pub limit: Limit,
     /// The source to use, or `None` for the best one that the machine allows.
     pub source: Option<Kind>,
@@ -80,6 +84,8 @@ pub struct Kernel {
     /// The slot of the thread that polls for a source that does not report by itself; 0: none.
     pub(crate) poller: AtomicU32,
     pub(crate) carriers: Carriers,
+    /// By VP: whether it is parked.
+    pub(crate) park_words: Box<[ParkWord]>,
     pub(crate) bound: AtomicUsize,
     /// The return queue: by slot, the wait of its kernel thread for a VP.
     pub(crate) waiters: Box<[Waiter]>,

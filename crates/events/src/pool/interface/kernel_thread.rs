@@ -200,6 +200,17 @@ impl KernelThread {
         self.passed_on.set(true);
     }
 
+    /// Parks the VP of the calling kernel thread, after [`Kernel::begin_parking`]: the VP has no
+    /// carrier until [`Kernel::unpark`]. The caller, masked and without a microprocess, then goes
+    /// to the pool.
+    pub fn park_vp(&self) {
+        let Some(vp) = self.vp() else { return };
+        self.release_vp();
+        if !self.kernel.park_words[vp as usize].commit() {
+            self.kernel.leave_called(vp, None);
+        }
+    }
+
     /// Makes the calling kernel thread end when it would return to the pool, because its
     /// microprocess has changed it in a way that cannot be undone.
     pub fn retire_after_use(&self) {

@@ -15,14 +15,18 @@ impl Kernel {
     }
 
     /// Returns whether kernel threads are short and a VP other than `vp` has no carrier, or a
-    /// sleeping one. The carrier of an idle `vp` should then serve that VP
+    /// sleeping one. A parked VP needs none. The carrier of an idle `vp` should then serve that VP
     /// ([`KernelThread::pass_on`](crate::KernelThread::pass_on)).
     #[must_use]
     pub fn has_unserved_vp(&self, vp: u32) -> bool {
         self.is_short_of_threads()
             && (0..self.vps).filter(|other| *other != vp).any(|other| {
                 let index = self.carriers.of(other);
-                index == 0 || self.sleeps_unreported(index).is_some()
+                if index == 0 {
+                    !self.is_parked(other)
+                } else {
+                    self.sleeps_unreported(index).is_some()
+                }
             })
     }
 

@@ -47,6 +47,35 @@ impl Kernel {
         self.wake_one();
     }
 
+    /// Announces that the calling kernel thread is about to park `vp`, which it carries. The caller
+    /// looks for work once more, and then calls [`KernelThread::park_vp`] or
+    /// [`cancel_parking`](Kernel::cancel_parking).
+    ///
+    /// [`KernelThread::park_vp`]: crate::KernelThread::park_vp
+    pub fn begin_parking(&self, vp: u32) {
+        self.park_words[vp as usize].begin();
+    }
+
+    /// Reverts [`begin_parking`](Kernel::begin_parking), because there is work.
+    pub fn cancel_parking(&self, vp: u32) {
+        self.park_words[vp as usize].cancel();
+    }
+
+    /// Requests a carrier for `vp` if it is parked. The caller has stored work for the VP and
+    /// passed a full fence. As [`call`](Kernel::call) otherwise. Async-signal-safe.
+    #[inline]
+    pub fn unpark(&self, vp: u32) {
+        if self.park_words[vp as usize].request() {
+            self.call(vp, None);
+        }
+    }
+
+    /// Returns whether `vp` is parked. The result may be out of date.
+    #[must_use]
+    pub fn is_parked(&self, vp: u32) -> bool {
+        self.park_words[vp as usize].is_parked()
+    }
+
     /// As [`call`](Kernel::call), without a wake-up: the caller itself enters the pool.
     pub(crate) fn leave_called(&self, vp: u32, priority: Option<u8>) {
         self.carriers.call(vp, priority);

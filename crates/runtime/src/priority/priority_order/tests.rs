@@ -31,7 +31,7 @@ impl PublishedTable for World {
     fn published(&self, vp: usize) -> &PublishedLevels {
         &self.published[vp]
     }
-    fn is_stuck(&self, vp: usize) -> bool {
+    fn is_closed(&self, vp: usize) -> bool {
         self.stuck == Some(vp)
     }
 }

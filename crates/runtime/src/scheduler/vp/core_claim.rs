@@ -250,6 +250,7 @@ impl Vp {
             || instance.stopped();
         if !is_called {
             let now = instance.now();
+            self.receive_moved_timers();
             let timer = self
                 .timers()
                 .next_wakeup(now)
@@ -278,7 +279,8 @@ impl Instance {
 
     #[cold]
     fn counts_otherwise(&self) {
-        for (index, vp) in self.vps.iter().enumerate() {
+        // A retired VP waits for no core.
+        for (index, vp) in self.vps.iter().enumerate().filter(|(_, vp)| !vp.is_retired()) {
             self.kernel.raise(index as u32, Event::Changed);
             // A VP that waits for its core has to request it again.
             vp.idle.wake();

@@ -62,7 +62,10 @@ impl Instance {
     fn levels_differ(&self) {
         for (i, vp) in self.vps.iter().enumerate() {
             vp.common_level.0.store(LEVELS, Ordering::Relaxed);
-            self.force_step(i);
+            // A parked VP has published that nothing runs there.
+            if !vp.idle.is_parked() {
+                self.force_step(i);
+            }
         }
     }
 
@@ -122,7 +125,7 @@ impl Instance {
         }
     }
 
-    fn force_step(&self, vp: usize) {
+    pub(in crate::scheduler) fn force_step(&self, vp: usize) {
         self.kernel.raise(vp as u32, Event::Preempted);
         self.vps[vp].idle.wake();
     }
@@ -135,8 +138,8 @@ impl PublishedTable for Instance {
     fn published(&self, vp: usize) -> &PublishedLevels {
         &self.vps[vp].published
     }
-    fn is_stuck(&self, vp: usize) -> bool {
-        self.queues.is_stuck(vp)
+    fn is_closed(&self, vp: usize) -> bool {
+        self.queues.is_closed(vp)
     }
 }
 

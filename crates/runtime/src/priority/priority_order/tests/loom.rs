@@ -19,7 +19,7 @@ impl PublishedTable for World {
     fn published(&self, vp: usize) -> &PublishedLevels {
         &self.published[vp]
     }
-    fn is_stuck(&self, _vp: usize) -> bool {
+    fn is_closed(&self, _vp: usize) -> bool {
         false
     }
 }
