@@ -20,6 +20,9 @@
 
 mod environment;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod lab;
 mod refused;
 mod size;
