@@ -306,6 +306,10 @@ fn tables(
     // The section's length is not in memory. The unwinder reads only the entries to which the table
     // points.
     let frames = frames..segment_of(frames)?.end;
+    // An entry that points elsewhere would overflow the unwinder's arithmetic.
+    if !points_into(&table, header.start, &frames) {
+        return None;
+    }
     Some(ExplicitModuleSectionInfo {
         base_svma: 0,
         eh_frame_svma: Some(frames.clone()),
@@ -313,6 +317,20 @@ fn tables(
         eh_frame_hdr_svma: Some(header),
         eh_frame_hdr: Some(table),
         ..Default::default()
+    })
+}
+
+/// Returns whether all entries of a search table at `base` point into `frames`. Tables of another
+/// encoding than that of linkers (a count of four bytes; pairs of four bytes, relative to the
+/// table) count as wrong.
+fn points_into(table: &[u8], base: u64, frames: &Range<u64>) -> bool {
+    let [_, _, 3, 0x3b, _, _, _, _, count @ ..] = table else { return false };
+    let Some((count, entries)) = count.split_first_chunk() else { return false };
+    let (pairs, _) = entries.as_chunks::<8>();
+    pairs.iter().take(u32::from_le_bytes(*count) as usize).all(|pair| {
+        let [.., a, b, c, d] = *pair;
+        let relative = i64::from(i32::from_le_bytes([a, b, c, d]));
+        base.checked_add_signed(relative).is_some_and(|at| frames.contains(&at))
     })
 }
 
@@ -364,6 +382,40 @@ mod tests {
         let mut walker = Walker::of_all_loaded();
         let trace = walker.walk_copy(From::Saved(0x1000), &[0; 4096]);
         assert!(trace.cut && trace.frames.is_empty(), "{trace:?}");
+    }
+
+    #[test]
+    fn table_that_points_outside_its_frames_is_refused() {
+        // The frames follow the table at 0x2000 directly; the entry is for code at 0x1000.
+        let table = |entry: i32| {
+            let mut table = vec![1, 0x1b, 3, 0x3b];
+            for word in [16, 1, 0x1000 - 0x2000, entry] {
+                table.extend(i32::to_le_bytes(word));
+            }
+            table
+        };
+        let tables = |entry| {
+            let bytes = [table(entry), vec![0; 64]].concat();
+            let read = |part: Range<u64>| {
+                bytes
+                    .get(part.start as usize - 0x2000..part.end as usize - 0x2000)
+                    .map(<[u8]>::to_vec)
+            };
+            super::tables(0x2000..0x2014, |_| Some(0x2000..0x2054), read)
+        };
+        assert!(tables(20).is_some() && tables(83).is_some());
+        for outside in [19, -1, 84, i32::MIN, i32::MAX] {
+            assert!(tables(outside).is_none(), "{outside}");
+        }
+    }
+
+    /// The tables of this program and its libraries are in the form that is expected.
+    #[test]
+    fn tables_of_loaded_files_are_accepted() {
+        let walker = Walker::of_all_loaded();
+        assert!(walker.unwinder.max_known_code_address() > 0);
+        let here = tables_of_loaded_files_are_accepted as *const () as u64;
+        assert!(walker.modules.iter().any(|module| module.addresses.contains(&here)));
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn fuzz(args: &Args, cargo_fuzz: &Path, report: &mut Report) -> Result<(), Failure> {
-    let folder = workspace::root().join("fuzz/corpus");
+    let folder = workspace::target().join("fuzz/corpus");
     report.run_step("unpack the corpora", corpus("unpack").arg(&folder))?;
     let logs = workspace::target().join("fuzz");
     fs::create_dir_all(&logs)?;
@@ -73,7 +73,10 @@ fn fuzz(args: &Args, cargo_fuzz: &Path, report: &mut Report) -> Result<(), Failu
         let log = logs.join(format!("{target}.log"));
         println!("== {target}: {} s, {}", args.seconds, log.display());
         let mut run = in_fuzz(cargo_fuzz, &["run", target, "--sanitizer", &args.sanitizer]);
-        run.arg("--").args(LIMITS).arg(format!("-max_total_time={}", args.seconds));
+        run.arg(folder.join(target))
+            .arg("--")
+            .args(LIMITS)
+            .arg(format!("-max_total_time={}", args.seconds));
         let out = File::create(&log)?;
         run.stdout(out.try_clone()?).stderr(out);
         report.run_step(target, &mut run)?;
@@ -82,7 +85,8 @@ fn fuzz(args: &Args, cargo_fuzz: &Path, report: &mut Report) -> Result<(), Failu
         lines.push(format!("{target}: {executions} executions"));
         if args.minimise {
             let mut cmin = in_fuzz(cargo_fuzz, &["cmin", target, "--sanitizer", &args.sanitizer]);
-            report.run_step(&format!("minimise {target}"), cmin.args(["--", "-timeout=20"]))?;
+            cmin.arg(folder.join(target)).args(["--", "-timeout=20"]);
+            report.run_step(&format!("minimise {target}"), &mut cmin)?;
         }
     }
     if args.minimise {
