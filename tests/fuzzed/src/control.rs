@@ -118,9 +118,8 @@ pub(crate) fn requests(data: &[u8]) {
     let mut answers = 0;
     for line in &lines {
         answers += 1;
-        match parsed(line) {
-            Ok(Request::Trace) => break,
-            Ok(_) | Err(_) => {}
+        if let Ok(Request::Trace) = parsed(line) {
+            break;
         }
     }
     let mut client = UnixStream::connect(socket()).expect("the server listens");
