@@ -1,5 +1,5 @@
 # Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
-.PHONY: help run test test-lab lint check docs chroots bench bench-check stress soak package install deb container clean
+.PHONY: help run test test-lab lint check docs chroots bench bench-check stress soak fuzz package install deb container clean
 
 SECONDS ?= 600
 MINUTES ?= 30
@@ -11,6 +11,8 @@ BENCH_FLAGS ?= --rivals --full
 BASE ?=
 ROWS ?=
 PAIRS ?=
+TARGET ?=
+FUZZ_FLAGS ?=
 
 help:
 	@echo 'make run     build and run the tour (under 90 s on two cores)'
@@ -24,6 +26,7 @@ help:
 	@echo 'make bench-check  this tree against a commit, in pairs    [BASE=commit ROWS=a,b PAIRS=15]'
 	@echo 'make stress  every suite again and again on a busy machine [MINUTES=30]'
 	@echo 'make soak    seeded stress, release build                 [SECONDS=600 SEED=number]'
+	@echo 'make fuzz    every fuzzer, an hour each            [TARGET=name SECONDS=3600 FUZZ_FLAGS=--minimise]'
 	@echo 'make package verify that each crate builds from its package alone'
 	@echo 'make install kumi, the C library, manual pages            [PREFIX=/usr/local DESTDIR=]'
 	@echo 'make deb     Debian packages, into target/debian'
@@ -72,6 +75,11 @@ stress:
 
 soak:
 	@scripts/soak '$(SECONDS)' '$(SEED)'
+
+# With nightly; cargo-fuzz is built if it is not there. What is covered: FUZZ_FLAGS=--coverage
+fuzz: SECONDS = 3600
+fuzz:
+	@cargo xtask fuzz $(if $(TARGET),--target '$(TARGET)') --seconds '$(SECONDS)' $(FUZZ_FLAGS)
 
 # Each crate that can be published, built from its package alone.
 package:

@@ -106,9 +106,13 @@ impl Walker {
     /// memory as the tables have.
     #[must_use]
     pub fn of_all_loaded() -> Walker {
-        let mut found: Vec<(Loaded, Option<ExplicitModuleSectionInfo<Vec<u8>>>)> = Vec::new();
+        let mut found = Found::new();
         // SAFETY: the callback receives this vector, and no other thread accesses it.
         unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
+        Walker::of(found)
+    }
+
+    fn of(found: Found) -> Walker {
         let mut unwinder = UnwinderX86_64::new();
         let mut modules = Vec::with_capacity(found.len());
         for (module, tables) in found {
@@ -124,6 +128,24 @@ impl Walker {
             modules.push(module);
         }
         Walker { unwinder, cache: CacheX86_64::new(), modules, copy: Vec::new(), again: Vec::new() }
+    }
+
+    /// Creates a walker for one file, whose code lies at `code`, and whose only other segment has
+    /// these bytes at `at`, the search table first. For the fuzzers.
+    #[cfg(feature = "fuzzing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_file(code: Range<u64>, segment: &[u8], at: u64, table: usize) -> Walker {
+        let range = at..at + segment.len() as u64;
+        let read = |part: Range<u64>| {
+            let begin = usize::try_from(part.start.checked_sub(at)?).ok()?;
+            let end = usize::try_from(part.end.checked_sub(at)?).ok()?;
+            segment.get(begin..end).map(<[u8]>::to_vec)
+        };
+        let segment_of = |address| range.contains(&address).then(|| range.clone());
+        let tables = tables(at..at + table as u64, segment_of, read);
+        let addresses = code.start..code.end.max(range.end);
+        Walker::of(vec![(Loaded { path: PathBuf::new(), bias: 0, addresses }, tables)])
     }
 
     /// Walks a stack whose bounds are `stack`. `now` returns the registers of the waiting code, or
@@ -255,30 +277,61 @@ unsafe extern "C" fn each(
         bytes if bytes.starts_with(b"/") => OsStr::from_bytes(bytes).into(),
         _ => PathBuf::new(),
     };
-    let tables = headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME).and_then(|header| {
-        // SAFETY: part of a loaded file, which stays mapped while this callback runs.
-        let table = unsafe { bytes(bias + header.p_vaddr, header.p_memsz) };
-        // Version 1, and the address of the section as four bytes relative to this field: the
-        // format that linkers produce (LSB, "The .eh_frame_hdr section").
-        let [1, 0x1b, _, _, at @ ..] = table.as_slice() else { return None };
-        let relative = i32::from_le_bytes(at.get(..4)?.try_into().ok()?);
-        let frames = (header.p_vaddr + 4).checked_add_signed(i64::from(relative))?;
-        // The section's length is not in memory. The unwinder reads only the entries to which the
-        // table points.
-        let segment = loads().find(|h| (h.p_vaddr..h.p_vaddr + h.p_filesz).contains(&frames))?;
-        let frames_end = segment.p_vaddr + segment.p_filesz;
-        Some(ExplicitModuleSectionInfo {
-            base_svma: 0,
-            eh_frame_svma: Some(frames..frames_end),
-            // SAFETY: as above.
-            eh_frame: Some(unsafe { bytes(bias + frames, frames_end - frames) }),
-            eh_frame_hdr_svma: Some(header.p_vaddr..header.p_vaddr + header.p_memsz),
-            eh_frame_hdr: Some(table),
-            ..Default::default()
-        })
-    });
+    let segment_of = |address: u64| {
+        loads().map(|h| h.p_vaddr..h.p_vaddr + h.p_filesz).find(|range| range.contains(&address))
+    };
+    // SAFETY: the header and the segments are parts of a loaded file, which stays mapped while this
+    // callback runs.
+    let read =
+        |range: Range<u64>| Some(unsafe { bytes(bias + range.start, range.end - range.start) });
+    let header = headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME);
+    let tables = header.and_then(|h| tables(h.p_vaddr..h.p_vaddr + h.p_memsz, segment_of, read));
     found.push((Loaded { path, bias, addresses: bias + start..bias + end }, tables));
     0
+}
+
+/// Returns the unwind tables of a file: the search table at `header`, and the frames to which it
+/// refers. `segment_of` returns the segment that contains an address, and `read` copies parts.
+fn tables(
+    header: Range<u64>,
+    segment_of: impl Fn(u64) -> Option<Range<u64>>,
+    read: impl Fn(Range<u64>) -> Option<Vec<u8>>,
+) -> Option<ExplicitModuleSectionInfo<Vec<u8>>> {
+    let table = read(header.clone())?;
+    // Version 1, and the address of the section as four bytes relative to this field: the format
+    // that linkers produce (LSB, "The .eh_frame_hdr section").
+    let [1, 0x1b, _, _, at @ ..] = table.as_slice() else { return None };
+    let relative = i32::from_le_bytes(at.get(..4)?.try_into().ok()?);
+    let frames = (header.start + 4).checked_add_signed(i64::from(relative))?;
+    // The section's length is not in memory. The unwinder reads only the entries to which the table
+    // points.
+    let frames = frames..segment_of(frames)?.end;
+    // An entry that points elsewhere would overflow the unwinder's arithmetic.
+    if !points_into(&table, header.start, &frames) {
+        return None;
+    }
+    Some(ExplicitModuleSectionInfo {
+        base_svma: 0,
+        eh_frame_svma: Some(frames.clone()),
+        eh_frame: Some(read(frames)?),
+        eh_frame_hdr_svma: Some(header),
+        eh_frame_hdr: Some(table),
+        ..Default::default()
+    })
+}
+
+/// Returns whether all entries of a search table at `base` point into `frames`. Tables of another
+/// encoding than that of linkers (a count of four bytes; pairs of four bytes, relative to the
+/// table) count as wrong.
+fn points_into(table: &[u8], base: u64, frames: &Range<u64>) -> bool {
+    let [_, _, 3, 0x3b, _, _, _, _, count @ ..] = table else { return false };
+    let Some((count, entries)) = count.split_first_chunk() else { return false };
+    let (pairs, _) = entries.as_chunks::<8>();
+    pairs.iter().take(u32::from_le_bytes(*count) as usize).all(|pair| {
+        let [.., a, b, c, d] = *pair;
+        let relative = i64::from(i32::from_le_bytes([a, b, c, d]));
+        base.checked_add_signed(relative).is_some_and(|at| frames.contains(&at))
+    })
 }
 
 /// Copies memory into a vector.
@@ -303,6 +356,15 @@ pub fn call_of(tid: u32) -> Option<(From, i64)> {
     parse_call(&text)
 }
 
+/// Parses a line of proc_pid_syscall(5), for the fuzzers.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+#[must_use]
+pub fn call_in(text: &str) -> Option<(From, i64)> {
+    parse_call(text)
+}
+
+/// Parses a line of proc_pid_syscall(5).
 fn parse_call(text: &str) -> Option<(From, i64)> {
     let words: Vec<_> = text.split_whitespace().collect();
     let hex = |word: &str| usize::from_str_radix(word.strip_prefix("0x")?, 16).ok();
@@ -320,6 +382,40 @@ mod tests {
         let mut walker = Walker::of_all_loaded();
         let trace = walker.walk_copy(From::Saved(0x1000), &[0; 4096]);
         assert!(trace.cut && trace.frames.is_empty(), "{trace:?}");
+    }
+
+    #[test]
+    fn table_that_points_outside_its_frames_is_refused() {
+        // The frames follow the table at 0x2000 directly; the entry is for code at 0x1000.
+        let table = |entry: i32| {
+            let mut table = vec![1, 0x1b, 3, 0x3b];
+            for word in [16, 1, 0x1000 - 0x2000, entry] {
+                table.extend(i32::to_le_bytes(word));
+            }
+            table
+        };
+        let tables = |entry| {
+            let bytes = [table(entry), vec![0; 64]].concat();
+            let read = |part: Range<u64>| {
+                bytes
+                    .get(part.start as usize - 0x2000..part.end as usize - 0x2000)
+                    .map(<[u8]>::to_vec)
+            };
+            super::tables(0x2000..0x2014, |_| Some(0x2000..0x2054), read)
+        };
+        assert!(tables(20).is_some() && tables(83).is_some());
+        for outside in [19, -1, 84, i32::MIN, i32::MAX] {
+            assert!(tables(outside).is_none(), "{outside}");
+        }
+    }
+
+    /// The tables of this program and its libraries are in the form that is expected.
+    #[test]
+    fn tables_of_loaded_files_are_accepted() {
+        let walker = Walker::of_all_loaded();
+        assert!(walker.unwinder.max_known_code_address() > 0);
+        let here = tables_of_loaded_files_are_accepted as *const () as u64;
+        assert!(walker.modules.iter().any(|module| module.addresses.contains(&here)));
     }
 
     #[test]

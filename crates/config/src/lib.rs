@@ -22,6 +22,9 @@
 
 mod environment;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod lab;
 pub mod named_file;
 mod refused;

@@ -14,6 +14,9 @@ mod loom;
 mod call_chain;
 #[cfg(not(loom))]
 mod client;
+#[cfg(all(not(loom), feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(not(loom))]
 mod gate;
 #[cfg(not(loom))]

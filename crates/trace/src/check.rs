@@ -10,6 +10,7 @@ mod verdict;
 
 pub use verdict::Verdict;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::io;
@@ -244,7 +245,8 @@ impl Checker {
     /// Checks the next event. `tracks` contains the tracks described so far.
     ///
     /// # Errors
-    /// Returns an error if the event's track is not among them.
+    /// Returns an error if the event's track is not among them, or if its run has more VPs than a
+    /// runtime can have.
     pub fn take(&mut self, event: &Event, tracks: &HashMap<u64, Track>) -> io::Result<()> {
         let Some(track) = tracks.get(&event.track) else {
             return Err(io::Error::new(
@@ -253,10 +255,10 @@ impl Checker {
             ));
         };
         // All VPs are described before the first event.
-        let run = self
-            .runs
-            .entry(track.run)
-            .or_insert_with(|| Run::new(Steps::new(tracks, track.run, self.bound)));
+        let run = match self.runs.entry(track.run) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Run::new(Steps::new(tracks, track.run, self.bound)?)),
+        };
         if let Some(wrong) = run.take(event, track) {
             self.overlap_count += 1;
             if self.overlaps.len() < DESCRIBED {
@@ -300,7 +302,7 @@ impl Checker {
             report.inverted += run.steps.inverted;
             report.beyond += run.steps.beyond;
             report.untold |= run.levels.len() > 1 && run.steps.steps == 0;
-            report.lost += run.lost;
+            report.lost = report.lost.saturating_add(run.lost);
             report.ends &= run.ended;
             longer(&mut report.kept, run.steps.kept);
             longer(&mut report.missed, run.steps.missed);
@@ -379,7 +381,7 @@ impl Run {
 
     fn instant(&mut self, event: &Event) {
         if &*event.name == NAMES[LOST] {
-            self.lost += event.number("count").unwrap_or(1);
+            self.lost = self.lost.saturating_add(event.number("count").unwrap_or(1));
         } else if &*event.name == NAMES[SPAWNED] {
             self.spawned += 1;
         } else if event.summary().is_some() {

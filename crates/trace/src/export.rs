@@ -20,7 +20,7 @@ use crate::format::names::{
 };
 use crate::format::packets::{NameRef, Packets, Value};
 use crate::format::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
-use crate::spool::{Entry, OUTSIDE, Spool};
+use crate::spool::{Entry, MOST_VPS, OUTSIDE, Spool};
 use cores::Cores;
 
 /// Converts `spool`. `lost`: number of records that did not reach the spool.
@@ -106,7 +106,7 @@ impl<W: Write> Export<W> {
         let threads_group = packets.track(THREADS_GROUP, Some(process), 1);
         let micros_group = packets.track(MICROS_GROUP, Some(process), 2);
         // A corrupt header must not create a million tracks.
-        let vps = (0..spool.header.vps.min(4096)).map(|i| Vp {
+        let vps = (0..spool.header.vps.min(MOST_VPS)).map(|i| Vp {
             track: packets.track(&format!("VP {i}"), Some(vps_group), i.cast_signed()),
             current: None,
             open: false,
@@ -463,7 +463,7 @@ impl<W: Write> Export<W> {
     /// Closes all states of `vp`, whose actions during the loss are unknown.
     fn lost(&mut self, record: &Record, vp: Option<usize>) {
         self.summary.records -= 1;
-        self.summary.lost += record.id;
+        self.summary.lost = self.summary.lost.saturating_add(record.id);
         let writer: Value = vp.map_or("no VP".into(), |vp| format!("VP {vp}").as_str().into());
         self.packets.event(
             self.process,

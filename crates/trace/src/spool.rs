@@ -11,17 +11,19 @@
 //! text, so adding these needs no new version.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 
 use crate::capture::clock::Scale;
-use crate::capture::record::{Kind, Record, Words, add_piece};
+use crate::capture::record::{Kind, NAME_MAX, Record, Words, add_piece};
 
 const MAGIC: [u8; 8] = *b"kumispl1";
 const HEADER: usize = 32;
 const RECORD: usize = 24;
+/// Most VPs of a runtime.
+pub(crate) const MOST_VPS: u32 = 1024;
 /// Number of records read from the file at a time.
 const BLOCK: usize = 512;
 /// Number of records that are searched for the earliest one. Writers without a VP read the time
@@ -76,10 +78,20 @@ impl Header {
         let mut text = String::new();
         file.take(word(20).into()).read_to_string(&mut text)?;
         let about = text.lines().filter_map(|line| line.split_once('='));
+        let offset = u64::from_le_bytes(head[24..32].try_into().expect("eight bytes"));
+        // Tracks are numbered from the offset on.
+        if i64::try_from(offset).is_err() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "the spool belongs at byte {offset} of its trace, beyond the end of any file"
+                ),
+            ));
+        }
         let header = Header {
             vps: word(12),
             pid: word(16),
-            offset: u64::from_le_bytes(head[24..32].try_into().expect("eight bytes")),
+            offset,
             about: about.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
         };
         Ok((header, (HEADER + text.len()) as u64))
@@ -148,14 +160,18 @@ impl Spool {
             if next > end {
                 break;
             }
-            if writer == CLOCK {
-                let mut pair = [0u8; 16];
-                file.read_exact_at(&mut pair, at + 8)?;
-                let [ticks, ns] = [0, 8]
-                    .map(|i| u64::from_le_bytes(pair[i..i + 8].try_into().expect("eight bytes")));
-                pairs = Some((pairs.map_or((ticks, ns), |(first, _)| first), (ticks, ns)));
-            } else {
-                chunks.push((writer, at + 8, records));
+            match writer {
+                // Writers leave no empty chunks.
+                _ if records == 0 => {}
+                CLOCK => {
+                    let mut pair = [0u8; 16];
+                    file.read_exact_at(&mut pair, at + 8)?;
+                    let [ticks, ns] = [0, 8].map(|i| {
+                        u64::from_le_bytes(pair[i..i + 8].try_into().expect("eight bytes"))
+                    });
+                    pairs = Some((pairs.map_or((ticks, ns), |(first, _)| first), (ticks, ns)));
+                }
+                _ => chunks.push((writer, at + 8, records)),
             }
             at = next;
         }
@@ -203,10 +219,12 @@ impl Spool {
     /// Returns all records, ordered by time.
     #[must_use]
     pub fn entries(&self) -> Entries<'_> {
-        let mut writers: Vec<u32> = self.chunks.iter().map(|chunk| chunk.0).collect();
-        writers.sort_unstable();
-        writers.dedup();
-        let streams = writers.iter().map(|&w| Stream::new(self, w)).collect();
+        let mut chunks: BTreeMap<u32, VecDeque<(u64, u32)>> = BTreeMap::new();
+        for &(writer, offset, records) in &self.chunks {
+            chunks.entry(writer).or_default().push_back((offset, records));
+        }
+        let streams =
+            chunks.into_iter().map(|(writer, chunks)| Stream::new(self, writer, chunks)).collect();
         let mut entries = Entries { streams, next: BinaryHeap::new(), until: self.until };
         for i in 0..entries.streams.len() {
             entries.advance(i);
@@ -230,8 +248,8 @@ pub struct Entry {
 struct Stream<'a> {
     spool: &'a Spool,
     writer: u32,
-    /// The next chunk to read.
-    chunk: usize,
+    /// The chunks that are not read yet: offset and number of records.
+    chunks: VecDeque<(u64, u32)>,
     /// The unread part of the current chunk: offset and number of records.
     rest: (u64, u32),
     block: VecDeque<Words>,
@@ -241,11 +259,11 @@ struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    fn new(spool: &'a Spool, writer: u32) -> Stream<'a> {
+    fn new(spool: &'a Spool, writer: u32, chunks: VecDeque<(u64, u32)>) -> Stream<'a> {
         Stream {
             spool,
             writer,
-            chunk: 0,
+            chunks,
             rest: (0, 0),
             block: VecDeque::new(),
             ahead: BinaryHeap::new(),
@@ -259,13 +277,8 @@ impl<'a> Stream<'a> {
             return Ok(Some(words));
         }
         while self.rest.1 == 0 {
-            let Some(&(writer, offset, records)) = self.spool.chunks.get(self.chunk) else {
-                return Ok(None);
-            };
-            self.chunk += 1;
-            if writer == self.writer {
-                self.rest = (offset, records);
-            }
+            let Some(chunk) = self.chunks.pop_front() else { return Ok(None) };
+            self.rest = chunk;
         }
         let (offset, records) = self.rest;
         let n = records.min(BLOCK as u32);
@@ -296,7 +309,10 @@ impl<'a> Stream<'a> {
                     self.block.push_front(words);
                     break;
                 }
-                add_piece(&mut name, words);
+                // Writers keep no more than this.
+                if name.len() < NAME_MAX {
+                    add_piece(&mut name, words);
+                }
             }
             let name = (!name.is_empty()).then(|| String::from_utf8_lossy(&name).into_owned());
             return Ok(Some(Entry { writer: self.writer, record, name }));

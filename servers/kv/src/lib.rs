@@ -25,6 +25,9 @@ mod budget;
 mod clients;
 mod commands;
 mod data;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod log;
 mod options;
 mod password;

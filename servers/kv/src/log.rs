@@ -130,6 +130,12 @@ impl Log {
         }
     }
 
+    /// Records that the writer has not taken yet.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn pending(&self) -> Vec<u8> {
+        self.lock().pending.bytes.to_vec()
+    }
+
     /// Returns whether changes are refused because the last write failed.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Relaxed)

@@ -1,11 +1,11 @@
-//! Writes the fuzzer's initial corpus, `fuzz/corpus/image`: the seeds, and one damaged image for
+//! Writes the corpus, `corpus`: the seeds, and one damaged image for
 //! each kind of damage that is worth keeping.
 
 use kumihimo_proof::{clock, fuzz, hostile};
 use kumihimo_tests::Random;
 
 fn main() -> std::io::Result<()> {
-    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/image");
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     std::fs::create_dir_all(&corpus)?;
     clock::reset();
     for (number, image) in fuzz::seeds().into_iter().enumerate() {

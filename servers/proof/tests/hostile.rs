@@ -83,7 +83,7 @@ fn damaged_images_are_refused_or_survived() {
 #[test]
 fn corpus_images_are_handled() {
     let watchdog = Watchdog::new("corpus_images_are_handled");
-    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/image");
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let mut count = 0;
     for file in std::fs::read_dir(&corpus).expect("the corpus") {
         let path = file.expect("a file of the corpus").path();

@@ -11,6 +11,7 @@ mod check;
 mod doc_examples;
 mod docs;
 mod failure;
+mod fuzz;
 mod layers;
 mod locking;
 mod msrv;
@@ -59,6 +60,8 @@ enum Command {
     Docs,
     /// Write the book's pages about benchmarks from lab/results
     BookFigures,
+    /// Run the fuzzers, minimise their corpora, or measure the lines that these cover
+    Fuzz(fuzz::Args),
     /// Draw `kumi top` over a busy program, for README and book
     Picture(picture::Args),
     /// Run the checks that take a few minutes: format, lints and documentation
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Command::Container => packaging::container(),
         Command::Docs => docs::run(),
         Command::BookFigures => book_figures::run(),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Picture(args) => picture::run(&args),
         Command::Lint => check::lint(),
         Command::Check => check::run(),

@@ -67,8 +67,8 @@ impl Scale {
         let past = i128::from(ticks) - i128::from(t0);
         let (dt, dn) = (self.last.0.saturating_sub(t0), self.last.1.saturating_sub(n0));
         // With a single pair, from a program that ended at once, a tick counts as a nanosecond.
-        let scaled = if dt == 0 { past } else { past * i128::from(dn) / i128::from(dt) };
-        u64::try_from((i128::from(n0) + scaled).max(0)).unwrap_or(u64::MAX)
+        let scaled = if dt == 0 { past } else { past.saturating_mul(dn.into()) / i128::from(dt) };
+        u64::try_from(scaled.saturating_add(n0.into()).max(0)).unwrap_or(u64::MAX)
     }
 }
 

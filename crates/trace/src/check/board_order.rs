@@ -222,13 +222,16 @@ struct Core {
 }
 
 /// Base of the first serial number. It leaves room below, because other runs may have started
-/// earlier.
-const FIRST: u64 = 1 << 32;
+/// earlier. Two readings differ by less than 2^29, so no file is long enough to reach 0 or the end.
+const FIRST: u64 = 1 << 62;
+/// Bits of a serial number in a record.
+const BITS: u64 = (1 << 30) - 1;
 
 impl Core {
     /// Returns the full serial number: the one nearest to the last number that `run` read, or
     /// otherwise to the first of all.
     fn whole(&mut self, run: usize, serial: u64) -> u64 {
+        let serial = serial & BITS;
         let near = self.last.get(&run).copied().or(self.first).unwrap_or(FIRST + serial);
         let step = ((serial as u32).wrapping_sub(near as u32) << 2).cast_signed() >> 2;
         let whole = near.wrapping_add_signed(step.into());

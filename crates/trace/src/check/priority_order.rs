@@ -33,12 +33,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 
 use crate::format::names::{
     ARGUMENTS, ASKED, GIVEN, ID, LEVEL, NAMES, Name, OVERRIDDEN, PUT, SENT, SETTLED, SETTLES,
     WAITS, WHO,
 };
 use crate::read::{Event, Of, Track};
+use crate::spool::MOST_VPS;
 
 /// Number of consecutive steps of one VP that an inversion may last. The protocol needs two or
 /// three: one that is in progress and has already read the levels, one in which a running
@@ -155,7 +157,7 @@ struct Vp {
     /// A waiting item outranks another VP's and is the highest of all. The VP that has to ask does
     /// so during this streak.
     highest: Streak,
-    /// Number of steps of each VP during that streak.
+    /// Number of steps of each VP during that streak; empty without one, as most VPs have none.
     of_all: Vec<u64>,
 }
 
@@ -194,9 +196,21 @@ pub(crate) struct Steps {
 
 impl Steps {
     /// Creates the state of the run with track `run`; all its VPs are among `tracks`.
-    pub(crate) fn new(tracks: &HashMap<u64, Track>, run: u64, bound: u64) -> Steps {
+    ///
+    /// # Errors
+    /// `InvalidData` if they are more than a runtime can have. Each step is compared with all VPs.
+    pub(crate) fn new(tracks: &HashMap<u64, Track>, run: u64, bound: u64) -> io::Result<Steps> {
         let of_run = tracks.iter().filter(|(_, track)| track.of == Of::Vp && track.run == run);
         let mut uuids: Vec<u64> = of_run.map(|(uuid, _)| *uuid).collect();
+        if uuids.len() > MOST_VPS as usize {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "a run with {} virtual processors, and {MOST_VPS} are possible",
+                    uuids.len()
+                ),
+            ));
+        }
         uuids.sort_unstable();
         let vp = |uuid: &u64| Vp {
             name: tracks[uuid].name.to_string(),
@@ -208,11 +222,11 @@ impl Steps {
             kept: Streak::default(),
             missed: Streak::default(),
             highest: Streak::default(),
-            of_all: vec![0; uuids.len()],
+            of_all: Vec::new(),
         };
         let vps = uuids.iter().map(vp).collect();
         let index = uuids.iter().enumerate().map(|(i, uuid)| (*uuid, i)).collect();
-        Steps {
+        Ok(Steps {
             bound,
             vps,
             index,
@@ -222,7 +236,7 @@ impl Steps {
             beyond: 0,
             kept: None,
             missed: None,
-        }
+        })
     }
 
     pub(crate) fn vps(&self) -> usize {
@@ -266,7 +280,11 @@ impl Steps {
         (given, asked): (bool, bool),
     ) {
         self.steps += 1;
-        self.vps.iter_mut().for_each(|other| other.of_all[vp] += 1);
+        for other in &mut self.vps {
+            if let Some(steps) = other.of_all.get_mut(vp) {
+                *steps += 1;
+            }
+        }
         let others =
             || self.vps.iter().enumerate().filter(|(i, _)| *i != vp).map(|(_, other)| other);
         let settled = others().filter(|other| !other.steps && other.runs != 0);
@@ -279,6 +297,7 @@ impl Steps {
             let other = &self.vps[i];
             !other.steps && (other.surplus(), i) < (waits, vp)
         });
+        let all = self.vps.len();
         let me = &mut self.vps[vp];
         (me.steps, me.runs, me.waits) = (false, runs, waits);
         me.who.clear();
@@ -290,8 +309,11 @@ impl Steps {
         me.highest.is(outranks && is_highest, at);
         if me.highest.steps <= 1 {
             // Steps that other VPs took before this streak do not count.
-            me.of_all.fill(0);
-            me.of_all[vp] = me.highest.steps;
+            me.of_all.clear();
+            if me.highest.steps == 1 {
+                me.of_all.resize(all, 0);
+                me.of_all[vp] = 1;
+            }
         }
         me.missed.is(!given && runs != 0 && waits > runs, at);
         if runs != 0 {

@@ -161,6 +161,22 @@ impl Reply {
         self.bytes[..HEADER].copy_from_slice(header.as_bytes());
     }
 
+    /// Returns the complete message, for the fuzzers.
+    #[cfg(feature = "fuzzing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn sent(&self) -> &[u8] {
+        self.message()
+    }
+
+    /// Returns the memory in use, for the fuzzers.
+    #[cfg(feature = "fuzzing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Returns the complete message.
     pub(crate) fn message(&self) -> &[u8] {
         &self.bytes[..self.length]

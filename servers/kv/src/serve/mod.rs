@@ -7,8 +7,8 @@
 //!
 //! This module uses all other modules of the crate, and only the command line uses this module.
 
-mod connection;
-mod replay;
+pub(crate) mod connection;
+pub(crate) mod replay;
 
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;

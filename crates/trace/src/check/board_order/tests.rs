@@ -17,6 +17,14 @@ fn mark(level: u8) -> u8 {
     level + 2
 }
 
+#[test]
+fn serial_number_has_thirty_bits() {
+    let mut core = super::Core::default();
+    let first = core.whole(0, u64::MAX);
+    assert_eq!(core.whole(0, 0), first + 1);
+    assert_eq!(core.whole(1, BITS - 1), first - 1);
+}
+
 #[derive(Default)]
 struct Space {
     script: Script,

@@ -7,6 +7,7 @@ use fuse_abi::linux::{
 use kumihimo_store::{Errno, Handle, Listed, Node, Result};
 use rustix::fs::OFlags;
 
+use crate::protocol::negotiate::MAX_WRITE;
 use crate::protocol::service::{Request, Service};
 use crate::protocol::wire::Reply;
 
@@ -46,7 +47,7 @@ impl Service {
         reply: &mut Reply,
     ) -> Result<()> {
         let asked = request.arguments.take::<fuse_read_in>()?;
-        let size = usize::try_from(asked.size).map_err(|_| Errno::INVAL)?;
+        let size = usize::try_from(asked.size.min(MAX_WRITE)).map_err(|_| Errno::INVAL)?;
         self.store.read_directory(request.node, Handle(asked.fh), asked.offset, &mut |listed| {
             let fits = reply.written() + (DIRENT + listed.name.len()).next_multiple_of(8) <= size;
             if fits {
@@ -63,7 +64,7 @@ impl Service {
         reply: &mut Reply,
     ) -> Result<()> {
         let asked = request.arguments.take::<fuse_read_in>()?;
-        let size = usize::try_from(asked.size).map_err(|_| Errno::INVAL)?;
+        let size = usize::try_from(asked.size.min(MAX_WRITE)).map_err(|_| Errno::INVAL)?;
         let (store, directory) = (&self.store, request.node);
         // The names are collected first, because a store need not support lookups during a listing.
         let mut names: Vec<(Node, u64, Option<kumihimo_store::Kind>, Vec<u8>)> = Vec::new();

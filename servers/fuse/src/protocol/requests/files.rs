@@ -9,6 +9,7 @@ use kumihimo::sync::atomic::Ordering;
 use kumihimo_store::{Errno, Handle, New, Result, Seek};
 use rustix::fs::OFlags;
 
+use crate::protocol::negotiate::MAX_WRITE;
 use crate::protocol::service::{Request, Service};
 use crate::protocol::wire::Reply;
 
@@ -79,6 +80,10 @@ impl Service {
     pub(crate) fn read(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
         let asked = request.arguments.take::<fuse_read_in>()?;
         let size = usize::try_from(asked.size).map_err(|_| Errno::INVAL)?;
+        // The kernel reads no more in one request: FUSE_INIT limits its pages.
+        if asked.size > MAX_WRITE {
+            return Err(Errno::INVAL);
+        }
         let room = reply.room(size);
         let mut done = 0;
         while done < size {

@@ -1,0 +1,4 @@
+//! The target `config` of `kumihimo_fuzzed`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| (kumihimo_fuzzed::target("config").run)(data));

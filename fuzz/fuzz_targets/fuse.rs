@@ -1,0 +1,4 @@
+//! The target `fuse` of `kumihimo_fuzzed`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| (kumihimo_fuzzed::target("fuse").run)(data));

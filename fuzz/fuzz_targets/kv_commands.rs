@@ -1,0 +1,4 @@
+//! The target `kv_commands` of `kumihimo_fuzzed`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| (kumihimo_fuzzed::target("kv_commands").run)(data));

@@ -1,0 +1,4 @@
+//! The target `spool` of `kumihimo_fuzzed`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| (kumihimo_fuzzed::target("spool").run)(data));
