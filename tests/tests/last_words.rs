@@ -60,11 +60,62 @@ fn stack_overflow_report_names_the_microprocess_and_the_setting() {
     let kib =
         named.split("stack of ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a size");
     assert!(kib.parse::<u32>().expect("a number") >= 64, "{named}");
+    // The first bytes of a long name, whole characters.
+    let long = "ü".repeat(100);
+    let named = say(&again(name, &[("SIZE", "65536"), ("NAME", &long)]));
+    assert!(named.contains(&format!("'{}' (id ", "ü".repeat(23))), "{named}");
     // The smallest stack, and no name.
     let ended = again(name, &[("SIZE", "0")]);
     let id =
         ended.stdout.lines().find_map(|line| line.strip_prefix("id ")).expect("a line with the id");
     assert!(say(&ended).contains(&format!("(no name) (id {id})")), "{ended:#?}");
+}
+
+/// Spawns a closure whose own frame has `N` bytes, and joins it.
+fn overflow_at_once<const N: usize>(builder: Builder) {
+    let handle = builder.spawn(|| {
+        let room = std::hint::black_box([1u8; N]);
+        usize::from(room[N - 1])
+    });
+    handle.expect("it begins").join().expect("it does not end like this");
+}
+
+#[test]
+fn overflow_in_the_first_frame_is_reported_with_the_name() {
+    let name = "overflow_in_the_first_frame_is_reported_with_the_name";
+    if is_child(name) {
+        let is = |variable, value| std::env::var(variable).is_ok_and(|given| given == value);
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            // SAFETY: the closure keeps nothing in thread-local storage.
+            let mut builder = unsafe { Builder::new().lean(is("KIND", "lean")) };
+            if is("NAMED", "yes") {
+                builder = builder.name("digger".into());
+            }
+            let overflow = match () {
+                () if is("FRAME", "256k") => overflow_at_once::<{ 256 << 10 }>,
+                () if is("FRAME", "3m") => overflow_at_once::<{ 3 << 20 }>,
+                () => overflow_at_once::<{ 1 << 30 }>,
+            };
+            overflow(builder.stack_size(64 << 10));
+        });
+        return;
+    }
+    for (kind, named) in [("full", "yes"), ("full", "no"), ("lean", "yes"), ("lean", "no")] {
+        for size in ["256k", "3m", "1g"] {
+            let ended = again(name, &[("KIND", kind), ("FRAME", size), ("NAMED", named)]);
+            assert_eq!(ended.status.signal(), ABORTED, "{kind} {size}: {ended:#?}");
+            let shown = match (is_one_to_one(), named) {
+                (false, "yes") => "microprocess 'digger' (id ",
+                (false, _) => "microprocess (no name) (id ",
+                (true, "yes") => "'digger' (",
+                (true, _) => "thread '<u",
+            };
+            let lines = ended.stderr.lines().filter(|line| line.contains("overflowed its stack"));
+            let lines: Vec<_> = lines.collect();
+            let told = matches!(lines[..], [line] if line.contains(shown));
+            assert!(told, "{kind} {size} {shown}: {ended:#?}");
+        }
+    }
 }
 
 extern "C" fn leave(_: libc::c_int) {

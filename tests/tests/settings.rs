@@ -126,31 +126,42 @@ fn own_stack() -> usize {
     }
 }
 
+/// As [`own_stack`], of a lean microprocess, which the C library does not know.
+fn lean_stack() -> usize {
+    let here = 0u8;
+    let slot = kumihimo_arch::stack::locate((&raw const here).addr()).expect("a slot");
+    slot.slot_end - slot.guard.end
+}
+
 #[test]
 fn stack_size_is_that_of_the_environment() {
     const NAME: &str = "stack_size_is_that_of_the_environment";
     if is_child(NAME) {
-        let of = |builder: kumihimo::runtime::Builder| {
-            builder
-                .vps(1)
-                .build()
-                .expect("a runtime")
-                .run(|| (one_to_one(), thread::spawn(own_stack).join().expect("no panic")))
+        let expected: usize =
+            std::env::var("KUMI_TEST_EXPECT").expect("given").parse().expect("a number");
+        // A slot offers less than twice the size plus the guard and the block.
+        let about = |size| (expected..expected * 2 + (512 << 10)).contains(&size);
+        let of = |builder: kumihimo::runtime::Builder, lean| {
+            builder.vps(1).build().expect("a runtime").run(|| {
+                // SAFETY: the closure keeps nothing in thread-local storage.
+                let builder = unsafe { thread::Builder::new().lean(lean) };
+                let own = if lean && !one_to_one() { lean_stack } else { own_stack };
+                builder.spawn(own).expect("it begins").join().expect("no panic")
+            })
         };
-        let (one_to_one, size) = of(Runtime::builder());
-        if one_to_one {
-            return skip(NAME, "microprocesses are kernel threads here");
+        for lean in [false, true] {
+            let size = of(Runtime::builder(), lean);
+            assert!(about(size), "{size}, lean: {lean}");
+            let size = of(Runtime::builder().stack_size(100 << 10), lean);
+            assert!(!about(size) && size >= 100 << 10, "{size}, lean: {lean}");
         }
-        assert!(size >= 1 << 20, "{size}");
-        let (_, size) = of(Runtime::builder().stack_size(100 << 10));
-        assert!(size < 1 << 20, "{size}");
         return;
     }
-    let ended = again(NAME, &[("KUMI_STACK", "1m")]);
-    well(&ended);
-    if ended.stderr.contains("[skip]") {
-        skip(NAME, "microprocesses are kernel threads here");
-    }
+    let stack = ("KUMI_STACK", "2m");
+    let rust = ("RUST_MIN_STACK", "4194304");
+    well(&again(NAME, &[stack, ("KUMI_TEST_EXPECT", "2097152")]));
+    well(&again(NAME, &[rust, ("KUMI_TEST_EXPECT", "4194304")]));
+    well(&again(NAME, &[stack, rust, ("KUMI_TEST_EXPECT", "2097152")]));
 }
 
 /// The TLS block takes a part of the largest slot.
@@ -160,10 +171,17 @@ fn stack_that_no_slot_holds_is_an_error_that_names_the_variable() {
     if is_child(NAME) {
         let error = Runtime::builder().vps(1).build().expect_err("too large");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().starts_with("KUMI_STACK=1073741824: "), "{error}");
+        let variable = std::env::var("KUMI_TEST_EXPECT").expect("given");
+        assert!(error.to_string().starts_with(&variable), "{error}");
+        assert!(error.to_string().contains("the largest is "), "{error}");
         return;
     }
-    well(&again(NAME, &[("KUMI_STACK", "1g")]));
+    let expect = |variable| ("KUMI_TEST_EXPECT", variable);
+    well(&again(NAME, &[("KUMI_STACK", "1g"), expect("KUMI_STACK=1073741824: ")]));
+    // std can have it for its own threads, of which libtest starts one.
+    let huge = "2147483648";
+    let named = format!("RUST_MIN_STACK={huge}: ");
+    well(&again(NAME, &[("RUST_MIN_STACK", huge), expect(&named)]));
 }
 
 #[test]
@@ -246,6 +264,7 @@ fn ignores_the_environment(name: &str, program: &Path, uid: u32) {
         .env("KUMI_BOARD", "off")
         .env("KUMI_DIR", "/proc/nowhere")
         .env("KUMI_LAB", "queue=steal")
+        .env("RUST_MIN_STACK", "2147483648")
         .env("XDG_RUNTIME_DIR", "/proc/nowhere")
         .uid(uid)
         .output()

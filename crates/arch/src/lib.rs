@@ -22,6 +22,7 @@
 //! - [`inject`]: a call from a signal handler into the code that the signal interrupted;
 //!   [`regions`]: the code into which no call is injected.
 //! - [`interrupted`]: the registers that a signal handler receives.
+//! - [`thread_start`]: a thread that std prepares and a microprocess runs.
 //! - [`time`]: the time-stamp counter.
 //! - [`stack`]: slots of address space with guards, in slabs that are never unmapped.
 //! - [`thread_attributes`]: what the kernel keeps per thread, and a program changes through the C
@@ -49,7 +50,8 @@ mod fallback;
 use fallback as machine;
 
 pub use machine::{
-    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, system_call, time, tls, while_executing,
+    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, system_call, thread_start, time, tls,
+    while_executing,
 };
 
 pub mod irrevocable;

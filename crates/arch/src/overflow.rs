@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::stack::{self, Located, RECORD};
 use crate::{interrupted, kernel_attributes, tls};
 
+mod kernel_thread;
+pub use kernel_thread::{KernelThreadWatch, watch_this_kernel_thread};
+
 /// The action that was installed for a signal before this module's handler.
 struct Previous {
     action: OnceLock<libc::sigaction>,
@@ -26,11 +29,12 @@ static RECOVER: AtomicUsize = AtomicUsize::new(0);
 /// Installs the process's handler for SIGSEGV and SIGBUS. Further calls only replace `describe`.
 ///
 /// A fault in the guard of a microprocess's stack, caused by code running on that stack, is
-/// reported on standard error as `kumihimo: microprocess NAME overflowed its stack of N KiB; set
-/// Builder::stack_size ...`. The process then aborts. Every other fault is passed to the previously
-/// installed handler (Rust's, a sanitizer's, the program's) with the flags and mask of that
-/// handler, or takes the default action. A handler that the program installs later replaces this
-/// one.
+/// reported on standard error as
+/// `kumihimo: microprocess NAME overflowed its stack of N KiB; set Builder::stack_size ...`, which
+/// also says whether it panicked. The process then aborts. Every other fault is passed to the
+/// previously installed handler (Rust's, a sanitizer's, the program's) with the flags and mask of
+/// that handler, or takes the default action. A handler that the program installs later replaces
+/// this one.
 ///
 /// `describe(slot_end, out)` writes the microprocess's name and id into `out` and returns the
 /// number of bytes written. It runs in the signal handler.
@@ -104,10 +108,11 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
                 && on_that_stack(sp, &found)
             {
                 report(&found);
-                let mut default: libc::sigaction = std::mem::zeroed();
-                default.sa_sigaction = libc::SIG_DFL;
-                libc::sigaction(signal, &default, std::ptr::null_mut());
-                libc::abort();
+                end(signal);
+            }
+            if let Some(watched) = kernel_thread::find(at, sp) {
+                report_kernel_thread(watched);
+                end(signal);
             }
         }
         chain(signal, info, context);
@@ -125,6 +130,17 @@ unsafe fn open_mask(context: *const libc::ucontext_t) {
         let own = if old.sa_flags & libc::SA_NODEFER == 0 { 1 << (libc::SIGBUS - 1) } else { 0 };
         let mask: u64 = word(&raw const (*context).uc_sigmask) | word(&raw const old.sa_mask) | own;
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, 0, 8);
+    }
+}
+
+/// Aborts in the handler of `signal`.
+unsafe fn end(signal: c_int) -> ! {
+    // SAFETY: restores the default action, for a fault in the abort.
+    unsafe {
+        let mut default: libc::sigaction = std::mem::zeroed();
+        default.sa_sigaction = libc::SIG_DFL;
+        libc::sigaction(signal, &default, std::ptr::null_mut());
+        libc::abort()
     }
 }
 
@@ -200,6 +216,19 @@ impl Line {
         }
         self.text(std::str::from_utf8(&digits[at..]).unwrap_or("?"));
     }
+
+    /// Writes the line to standard error.
+    fn write(&self) {
+        let mut rest = &self.bytes[..self.len];
+        while !rest.is_empty() {
+            // SAFETY: writes from a valid buffer; write(2) is async-signal-safe.
+            let n = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
+            if n <= 0 {
+                break;
+            }
+            rest = &rest[n as usize..];
+        }
+    }
 }
 
 fn report(found: &Located) {
@@ -216,16 +245,24 @@ fn report(found: &Located) {
     let stack = found.slot_end - RECORD - found.guard.end;
     line.text(" overflowed its stack of ");
     line.number(stack.saturating_sub(tls::get().bytes()) / 1024);
-    line.text(" KiB; set Builder::stack_size (bytes) to more for it, or make its frames smaller\n");
-    let mut rest = &line.bytes[..line.len];
-    while !rest.is_empty() {
-        // SAFETY: writes from a valid buffer; write(2) is async-signal-safe.
-        let n = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
-        if n <= 0 {
-            break;
-        }
-        rest = &rest[n as usize..];
+    line.text(" KiB");
+    // Reads an atomic and a thread-local that needs no initialisation.
+    if std::thread::panicking() {
+        line.text(" while it panicked: a backtrace takes up to 24 KiB, with RUST_BACKTRACE=0 none");
     }
+    line.text("; set Builder::stack_size (bytes) to more for it, or make its frames smaller\n");
+    line.write();
+}
+
+fn report_kernel_thread(watched: &kernel_thread::Entry) {
+    let mut line = Line { bytes: [0; 512], len: 0 };
+    let (name, len) = watched.name();
+    line.text("kumihimo: kernel thread '");
+    line.text(std::str::from_utf8(&name[..len]).unwrap_or("?"));
+    line.text("' overflowed its stack of ");
+    line.number(watched.bytes() / 1024);
+    line.text(" KiB; make its frames smaller\n");
+    line.write();
 }
 
 /// A kernel thread's alternate signal stack, with a guard below it. Dropping it restores the

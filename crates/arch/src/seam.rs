@@ -9,7 +9,8 @@ use libc::ucontext_t;
 
 use crate::kind::Kind;
 use crate::machine::{
-    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, system_call, time, tls, while_executing,
+    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, system_call, thread_start, time, tls,
+    while_executing,
 };
 
 // cpu: contexts and switches.
@@ -47,6 +48,10 @@ const _: [unsafe fn(*const ucontext_t) -> bool; 2] =
 const _: unsafe fn(*mut ucontext_t) = interrupted::fail_call;
 const _: fn() = regions::prepare;
 const _: fn(usize) -> bool = regions::is_closed;
+type Captured = ((), Option<thread_start::ThreadStart>);
+const _: fn(fn()) -> Captured = thread_start::capture;
+const _: unsafe fn(thread_start::ThreadStart) = thread_start::ThreadStart::run;
+const _: fn(thread_start::ThreadStart) -> bool = thread_start::ThreadStart::run_on_kernel_thread;
 const _: fn() -> bool = time::has_steady_counter;
 const _: fn() -> u64 = time::counter;
 const _: unsafe fn(libc::c_long, [usize; 6]) -> isize = system_call;

@@ -11,6 +11,11 @@ use std::sync::OnceLock;
 /// allocate, as the functions that call them. `None` means that the caller is no microprocess: the
 /// kernel thread's own attribute is meant.
 pub trait ThreadAttributes: Sync {
+    /// Whether the caller is the start routine that std gives its threads, which a microprocess
+    /// runs ([`crate::thread_start`]), before the routine calls the thread's closure. What std asks
+    /// for there belongs to a kernel thread of its own.
+    fn is_starting(&self) -> bool;
+
     /// Changes the signal mask of the calling microprocess by `change`, and returns the one before.
     /// Bit `n - 1` is signal `n`.
     fn signal_mask(&self, change: &dyn Fn(u64) -> u64) -> Option<u64>;

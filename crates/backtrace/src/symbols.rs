@@ -23,7 +23,8 @@ enum Whose {
     Program,
     /// The runtime or the context switch.
     Runtime,
-    /// The frames of std and core between a closure and its catch_unwind.
+    /// The frames of std and core between a closure and its catch_unwind, or the begin of its
+    /// thread.
     Machinery,
 }
 
@@ -42,13 +43,30 @@ impl Line {
                 "/std/src/panicking.rs",
                 "/std/src/panic.rs",
                 "/core/src/panic/unwind_safe.rs",
+                "/std/src/sys/backtrace.rs",
+                "/std/src/sys/thread/unix.rs",
+                "/std/src/sys/pal/unix/thread.rs",
+                "/std/src/thread/lifecycle.rs",
+                "/std/src/thread/mod.rs",
                 "/core/src/ops/function.rs",
+                "/alloc/src/boxed.rs",
             ]
             .iter()
             .any(|path| file.ends_with(path))
-                || ["__rust_try", "core::ops::function::", "std::panicking::", "std::panic::"]
-                    .iter()
-                    .any(|f| function.starts_with(f))
+                || [
+                    "__rust_try",
+                    "core::ops::function::",
+                    "std::panicking::",
+                    "std::panic::",
+                    "std::sys::backtrace::",
+                    "std::sys::thread::",
+                    "std::sys::pal::unix::thread::",
+                    "std::thread::lifecycle::",
+                    "std::thread::Builder::spawn_unchecked",
+                    "alloc::boxed::Box<dyn core::ops::function::FnOnce",
+                ]
+                .iter()
+                .any(|f| function.starts_with(f))
         };
         match () {
             () if runtime => Whose::Runtime,

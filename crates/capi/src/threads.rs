@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kumihimo::gate::{Context, Error, ErrorKind, Region};
+use kumihimo::runtime::StackWatch;
 use kumihimo::sync::{mpmc, mpsc};
 use kumihimo::thread;
 
@@ -33,9 +34,14 @@ impl Threads {
         let (jobs, queue) = mpmc::channel::<Job>();
         for i in 0..count {
             let (handler, queue) = (handler.clone(), queue.clone());
-            let thread =
-                std::thread::Builder::new().name(format!("kumi-handler-{i}")).stack_size(STACK);
-            thread.spawn(move || work(&handler, &queue)).map_err(|e| {
+            let name = format!("kumi-handler-{i}");
+            let thread = std::thread::Builder::new().name(name.clone()).stack_size(STACK);
+            let work = move || {
+                // Without memory for it, an overflow ends in a bare SIGSEGV.
+                let _watch = StackWatch::begin(&name);
+                work(&handler, &queue);
+            };
+            thread.spawn(work).map_err(|e| {
                 Failure::new(
                     libc::EAGAIN,
                     format!("cannot start a kernel thread for the gate's handlers: {e}"),

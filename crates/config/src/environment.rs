@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::error::{Error, Problem, Why};
 use crate::lab::{self, KEYS};
 use crate::refused;
-use crate::table::{Config, LAB, Line, Origin, VARIABLES};
+use crate::table::{Config, LAB, Line, Origin, STACK, VARIABLES, rust_min_stack};
 
 /// Result of parsing the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +37,7 @@ impl Parsed {
                 });
             }
         }
+        parsed.config.rust_min_stack = rust_min_stack(&lookup);
         if let Some(list) = value_of(LAB).as_deref().and_then(OsStr::to_str) {
             parsed.pairs = lab::read(&mut parsed.config.lab, list, &mut problems);
         }
@@ -63,7 +64,12 @@ impl Parsed {
         let variables = VARIABLES.iter().map(|setting| {
             let given = find(&self.given, setting.name);
             let is_refused = problems.iter().any(|problem| problem.variable == setting.name);
-            let known = (setting.default, Origin::Environment);
+            let std = self.config.rust_min_stack.filter(|_| setting.name == STACK && !is_refused);
+            let (given, origin) = match (given, std) {
+                (None, Some(bytes)) => (Some(bytes.to_string()), Origin::Std),
+                (given, _) => (given, Origin::Environment),
+            };
+            let known = (setting.default, origin);
             let line = line(setting.name.to_owned(), given.as_deref(), is_refused, known);
             Line { effect: setting.effect, ..line }
         });

@@ -1,6 +1,6 @@
 //! The table of variables.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::lab::{Lab, store};
@@ -24,6 +24,8 @@ pub struct Config {
     pub kernel_threads: Option<usize>,
     /// `KUMI_STACK`: usable stack of a microprocess, in bytes.
     pub stack: Option<usize>,
+    /// `RUST_MIN_STACK`: the same in std's own variable, which applies without `KUMI_STACK`.
+    pub rust_min_stack: Option<usize>,
     /// `KUMI_TRACE`: file to which a trace is written.
     pub trace: Option<PathBuf>,
     /// `KUMI_DIR`: the run-time directory.
@@ -56,6 +58,17 @@ pub struct Setting {
 
 /// Name of the variable whose value [`crate::lab`] parses.
 pub(crate) const LAB: &str = "KUMI_LAB";
+
+/// Name of the variable of the stack size.
+pub(crate) const STACK: &str = "KUMI_STACK";
+
+/// Name of std's variable of the default stack size.
+const RUST_MIN_STACK: &str = "RUST_MIN_STACK";
+
+/// Parses `RUST_MIN_STACK` as std does: a number of bytes, and any other value counts as unset.
+pub(crate) fn rust_min_stack(lookup: impl Fn(&str) -> Option<OsString>) -> Option<usize> {
+    lookup(RUST_MIN_STACK)?.to_str()?.parse().ok()
+}
 
 /// All accepted variables.
 pub const VARIABLES: [Setting; 12] = [
@@ -90,10 +103,11 @@ pub const VARIABLES: [Setting; 12] = [
         },
     },
     Setting {
-        name: "KUMI_STACK",
+        name: STACK,
         allowed: "a size in bytes, 1 to 1g (units k, m, g)",
         default: "160k",
-        effect: "usable stack of a microprocess (Builder::stack_size takes precedence)",
+        effect: "usable stack of a microprocess, before RUST_MIN_STACK \
+                 (Builder::stack_size takes precedence)",
         read: |config, value| {
             let size = bytes(text(value)).filter(|size| (1..=MAX_STACK).contains(size));
             store(&mut config.stack, size)
@@ -183,6 +197,8 @@ pub enum Origin {
     Environment,
     /// A pair of `KUMI_LAB`.
     Lab,
+    /// std's variable of the same meaning, `RUST_MIN_STACK`.
+    Std,
     /// The default, because the variable's value is invalid.
     Refused,
     /// The default, because a set-id program ignores the environment.

@@ -346,6 +346,21 @@ fn child_pairs_replace_pairs_of_the_same_key() {
     }
 }
 
+/// As `std::thread` parses it.
+#[test]
+fn rust_min_stack_is_a_number_of_bytes_or_ignored() {
+    let of = |value| config(&[("RUST_MIN_STACK", value)]).rust_min_stack;
+    assert_eq!(of("8388608"), Some(8 << 20));
+    assert_eq!(of("+1"), Some(1));
+    assert_eq!(of("0"), Some(0));
+    for ignored in ["", "8m", "-1", " 1", "1 ", "0x10", "99999999999999999999"] {
+        assert_eq!(of(ignored), None, "{ignored:?}");
+    }
+    let not_text =
+        Parsed::of(|name| (name == "RUST_MIN_STACK").then(|| OsString::from_vec(vec![b'1', 0xff])));
+    assert_eq!((not_text.config.rust_min_stack, not_text.error), (None, None));
+}
+
 #[test]
 fn description_has_value_and_origin() {
     let all = parsed(&[("KUMI_VPS", "3"), ("KUMI_EVENTS", "x"), ("KUMI_LAB", "queue=ring,tls=x")]);
@@ -362,6 +377,15 @@ fn description_has_value_and_origin() {
     assert_eq!(of("lab queue"), ("ring", Origin::Lab));
     assert_eq!(of("lab tls").1, Origin::Refused);
     assert_eq!(of("lab sticky"), ("on", Origin::Default));
+    let of_std = |variables: &[(&str, &str)]| {
+        let lines = parsed(variables).describe(false);
+        let line = lines.into_iter().find(|line| line.name == "KUMI_STACK").expect("a line");
+        (line.value, line.origin)
+    };
+    assert_eq!(of_std(&[("RUST_MIN_STACK", "65536")]), ("65536".into(), Origin::Std));
+    let both = [("RUST_MIN_STACK", "65536"), ("KUMI_STACK", "1m")];
+    assert_eq!(of_std(&both), ("1m".into(), Origin::Environment));
+    assert_eq!(of_std(&[("RUST_MIN_STACK", "64k")]), ("160k".into(), Origin::Default));
     let lines = Parsed::default().describe(true);
     assert!(lines.iter().all(|line| line.origin == Origin::Privileged));
 }

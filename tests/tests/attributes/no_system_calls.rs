@@ -1,4 +1,5 @@
-//! A switch between microprocesses that never changed an attribute makes no system call.
+//! A switch between microprocesses that never changed an attribute makes no system call, and
+//! neither does the spawn of one, with a name or without.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -19,8 +20,8 @@ extern "C" fn count(_: i32, info: *const libc::siginfo_t, _: *mut libc::c_void) 
 }
 
 /// From here on, each system call of the calling kernel thread but the end of the process and of
-/// handlers raises SIGSYS instead.
-fn count_system_calls() {
+/// handlers, and `allowed`, raises SIGSYS instead.
+fn count_system_calls(allowed: libc::c_long) {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
@@ -28,13 +29,14 @@ fn count_system_calls() {
     let program = [
         op(LOAD, 0, 0),
         // The runtime reads the thread's CPU clock once in a while, to account for its time.
-        op(IF_EQUAL, 3, libc::SYS_clock_gettime as u32),
-        op(IF_EQUAL, 2, libc::SYS_exit_group as u32),
+        op(IF_EQUAL, 4, libc::SYS_clock_gettime as u32),
+        op(IF_EQUAL, 3, libc::SYS_exit_group as u32),
+        op(IF_EQUAL, 2, allowed as u32),
         op(IF_EQUAL, 1, libc::SYS_rt_sigreturn as u32),
         op(RETURN, 0, libc::SECCOMP_RET_TRAP),
         op(RETURN, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    let filter = libc::sock_fprog { len: 6, filter: program.as_ptr().cast_mut() };
+    let filter = libc::sock_fprog { len: 7, filter: program.as_ptr().cast_mut() };
     // SAFETY: zeros are a valid action; the handler accesses atomics. The program is live. By the
     // system calls themselves, which bind nobody.
     unsafe {
@@ -59,7 +61,7 @@ fn calls_in_switches(before: impl FnOnce()) -> usize {
     });
     before();
     (0..100).for_each(|_| thread::yield_now());
-    count_system_calls();
+    count_system_calls(libc::SYS_exit_group);
     let begun = CALLS.load(Ordering::Relaxed);
     (0..500).for_each(|_| thread::yield_now());
     std::mem::forget(other);
@@ -104,5 +106,27 @@ fn switch_between_different_masks_makes_a_system_call() {
             crate::signal_mask::change(libc::SIG_BLOCK, &[libc::SIGUSR1]);
         });
         end(calls >= 1000);
+    });
+}
+
+/// std's start routine of a thread makes two, and microprocesses with a name run it.
+#[test]
+fn named_spawn_makes_no_system_call() {
+    with_one_vp("no_system_calls::named_spawn_makes_no_system_call", || {
+        let spawns = |times: usize| {
+            (0..times).for_each(|_| {
+                let named = thread::Builder::new().name("reader".into()).spawn(|| {
+                    assert_eq!(std::thread::current().name(), Some("reader"));
+                });
+                named.expect("room").join().expect("no panic");
+                thread::spawn(|| ()).join().expect("no panic");
+            });
+        };
+        spawns(100);
+        // The allocator and std share locks with the process's other kernel threads.
+        count_system_calls(libc::SYS_futex);
+        let begun = CALLS.load(Ordering::Relaxed);
+        spawns(300);
+        end(CALLS.load(Ordering::Relaxed) == begun);
     });
 }

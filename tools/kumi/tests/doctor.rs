@@ -323,6 +323,8 @@ fn doctor_prints_each_setting_with_its_origin_and_effect() {
     };
     starts("KUMI_VPS", "3 (environment): ");
     starts("KUMI_STACK", "160k (default): ");
+    let of_std = doctor_with(&[("RUST_MIN_STACK", "1000000")]);
+    assert!(about(&of_std, "KUMI_STACK").0.contains(" 1000000 (RUST_MIN_STACK): "), "{of_std}");
     starts(
         "KUMI_EVENTS",
         "the first of bpf, perf, watch that the machine allows (default, because",

@@ -4,6 +4,7 @@
 //! because no TLS block can be built on these targets. They abort with a message.
 
 pub mod cpu;
+pub mod thread_start;
 pub mod tls;
 
 /// Whether microprocesses can have stacks and TLS blocks of their own on this architecture.

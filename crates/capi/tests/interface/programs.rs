@@ -2,6 +2,7 @@
 //! other.
 
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -159,6 +160,23 @@ fn rust_calls_c_on_microprocesses() {
 #[test]
 fn rust_calls_c_on_kernel_threads() {
     rust_calls_c("programs::rust_calls_c_on_kernel_threads", "3");
+}
+
+/// In a program whose `main` is not Rust's, std reports no overflow.
+#[test]
+fn overflow_in_a_handler_is_reported() {
+    let test = "programs::overflow_in_a_handler_is_reported";
+    let place = Place::new(test);
+    let Some(peer) = built(test, &place, &[]) else { return };
+    for (threads, shown) in [("0", "microprocess '"), ("2", "kernel thread 'kumi-handler-")] {
+        let output = again(&peer).args(["dig", threads]).output().expect("the program");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{threads}: {said}");
+        let lines: Vec<_> = said.lines().filter(|line| line.contains("overflowed its s")).collect();
+        let is_named =
+            matches!(lines[..], [line] if line.starts_with("kumihimo: ") && line.contains(shown));
+        assert!(is_named, "{threads}: {said}");
+    }
 }
 
 #[test]

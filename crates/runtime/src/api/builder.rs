@@ -310,8 +310,8 @@ impl Builder {
     }
 
     /// Sets the default usable stack of microprocesses, in bytes, for builders that specify none.
-    /// It is raised to the machine's minimum. `KUMI_STACK` applies if the program does not call
-    /// this.
+    /// It is raised to the machine's minimum. If the program does not call this, `KUMI_STACK`
+    /// applies, else std's `RUST_MIN_STACK`, else 160 KiB.
     ///
     /// # Examples
     ///
@@ -716,7 +716,8 @@ impl Builder {
             .unwrap_or(DEFAULT_DESIGN);
         settings.batch = self.batch.or(lab.batch.map(BatchPolicy::from)).unwrap_or_default();
         settings.sticky = self.sticky.or(lab.sticky).unwrap_or(true);
-        settings.stack_size = self.stack_size.or(config.stack).unwrap_or(DEFAULT_STACK);
+        settings.stack_size =
+            self.stack_size.or(config.stack).or(config.rust_min_stack).unwrap_or(DEFAULT_STACK);
         settings.events = settings.events.or(config.events.map(Events::from));
         settings.preempt = settings.preempt.or(config.preempt.map(Preemption::from));
         settings.distrust = settings.distrust.or(config.watchdog.map(Distrust::from));
@@ -736,9 +737,13 @@ impl Builder {
             return Err(running());
         }
         process_handlers::install_once()?;
-        if let (None, Some(bytes)) = (self.stack_size, config.stack) {
+        let variable = match (config.stack, config.rust_min_stack) {
+            (Some(bytes), _) => Some(("KUMI_STACK", bytes)),
+            (None, bytes) => bytes.map(|bytes| ("RUST_MIN_STACK", bytes)),
+        };
+        if let (None, Some((name, bytes))) = (self.stack_size, variable) {
             SlotKind::for_stack(bytes, false)
-                .map_err(|e| invalid(format!("KUMI_STACK={bytes}: {e}")))?;
+                .map_err(|e| invalid(format!("{name}={bytes}: {e}")))?;
         }
         membership::begin(self.settings.locking)?;
         dump_signal::prepare(self.settings.dump_signal)?;

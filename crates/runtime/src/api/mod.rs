@@ -9,5 +9,6 @@ pub(crate) mod join_handle;
 pub(crate) mod one_to_one;
 pub mod runtime;
 pub(crate) mod scope;
+pub(crate) mod stack_watch;
 pub(crate) mod suspend;
 pub mod thread;

@@ -12,10 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Result as Outcome;
 use std::time::Instant;
 
-use kumihimo_arch::kernel_attributes;
+use kumihimo_arch::{kernel_attributes, overflow};
 
 use crate::api::handle::{Thread, current};
-use crate::config::DEFAULT_STACK;
 use crate::kernel_thread::gs_record::current_mp;
 use crate::lifecycle::scope_data::ScopeData;
 use crate::lifecycle::spawn;
@@ -79,16 +78,16 @@ where
             }
         }
     }
-    let stack = stack_size.unwrap_or(DEFAULT_STACK);
-    // The same limit as in microprocess mode, so that a program's errors do not depend on the
-    // machine.
-    SlotKind::for_stack(stack, true)?;
-    let instance = instance::visit(|instance| {
+    let (instance, stack) = instance::visit(|instance| {
         let instance = instance
             .ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
+        let stack = stack_size.unwrap_or(instance.settings.stack_size);
+        // The same limit as in microprocess mode, so that a program's errors do not depend on the
+        // machine.
+        SlotKind::for_stack(stack, true)?;
         instance.admit()?;
         instance.spawned_outside.fetch_add(1, Ordering::Release);
-        Ok::<_, io::Error>(instance.counted())
+        Ok::<_, io::Error>((instance.counted(), stack))
     })?;
     let label: Option<Arc<str>> = name.as_deref().map(Arc::from);
     let is_unnamed = name.is_none();
@@ -112,6 +111,7 @@ where
     // A kernel thread of the runtime has another name and another timer slack than its
     // microprocess, and the new thread inherits both.
     let of_parent = current_mp().map(|mp| (mp.attributes().timer_slack, mp.os_name()));
+    let overflow_name = label.clone();
     let body = move || {
         if let Some((slack, name)) = of_parent {
             kernel_attributes::set_timer_slack(slack);
@@ -119,6 +119,8 @@ where
                 kernel_attributes::set_name(&name);
             }
         }
+        // For a program whose `main` is not Rust's; without memory, its overflow has no report.
+        let _watch = overflow::watch_this_kernel_thread(overflow_name.as_deref().unwrap_or(""));
         let me = foreign_thread::foreign();
         foreign_thread::begin_one_to_one(&me);
         child.lock().thread = Some(me.clone());

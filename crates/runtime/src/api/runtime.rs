@@ -15,6 +15,7 @@ use crate::memory::pool::{self, SlotKind};
 use crate::scheduler::instance::{self, Instance};
 
 pub use crate::api::builder::{Builder, OnPanic};
+pub use crate::api::stack_watch::StackWatch;
 pub use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock};
 pub use crate::observe::dump::dump;
 pub use crate::observe::metrics::{Metrics, VpMetrics, metrics};

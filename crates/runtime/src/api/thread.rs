@@ -221,7 +221,7 @@ impl Builder {
     fn order(self) -> io::Result<SpawnRequest> {
         let kind = match (self.stack_size, self.lean) {
             (None, false) => default_kind()?,
-            (size, lean) => SlotKind::for_stack(size.unwrap_or(DEFAULT_STACK), lean)?,
+            (size, lean) => SlotKind::for_stack(size.unwrap_or_else(default_stack), lean)?,
         };
         let name = self.name.map(|name| {
             assert!(
@@ -254,6 +254,12 @@ fn default_kind() -> io::Result<crate::memory::pool::SlotKind> {
 fn default_kind_outside() -> io::Result<crate::memory::pool::SlotKind> {
     instance::visit(|i| i.map(|i| i.default_kind))
         .map_or_else(|| SlotKind::for_stack(DEFAULT_STACK, false), Ok)
+}
+
+/// Returns the runtime's stack size in bytes.
+#[cold]
+fn default_stack() -> usize {
+    instance::visit(|i| i.map_or(DEFAULT_STACK, |i| i.settings.stack_size))
 }
 
 fn due_ns(deadline: Instant) -> Option<u64> {

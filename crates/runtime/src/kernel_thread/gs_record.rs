@@ -65,6 +65,8 @@ pub(crate) struct KernelThread {
     guard: Cell<u32>,
     /// Whether a signal handler of the runtime runs here, in which nothing may switch.
     in_handler: Cell<bool>,
+    /// Whether the running microprocess, masked, is in std's start routine (`lifecycle/body.rs`).
+    pub(crate) is_starting: Cell<bool>,
     /// The value of `slot` while the VP is attached.
     pub(crate) token: Cell<u64>,
     /// The thread's CPU time at the last booking.
@@ -116,6 +118,7 @@ impl KernelThread {
             // Masked, like its slot.
             guard: Cell::new(1),
             in_handler: Cell::new(false),
+            is_starting: Cell::new(false),
             token: Cell::new(0),
             booked: Cell::new(0),
             slot: thread.slot(),

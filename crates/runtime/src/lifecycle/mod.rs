@@ -4,6 +4,7 @@
 //! A closure enters at `spawn`, and its outcome leaves at `join`. May use `wait` and the rooms that
 //! `wait` may use.
 
+pub(crate) mod body;
 pub(crate) mod join;
 pub(crate) mod process_handlers;
 pub(crate) mod scope_data;

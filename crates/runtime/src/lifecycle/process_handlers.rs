@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use kumihimo_arch::{overflow, tls};
+use kumihimo_arch::{cpu, overflow, tls};
 use kumihimo_resource::id::Printed;
 
 use crate::kernel_thread::{fork, gs_record};
@@ -36,7 +36,15 @@ pub(crate) fn install_once() -> io::Result<()> {
 
 /// Writes name and ID of the microprocess on a slot, for the overflow message. Async-signal-safe.
 fn describe(slot_end: usize, out: &mut [u8]) -> usize {
-    let Some(mp) = carrier::running_on(slot_end) else { return 0 };
+    // A new microprocess may overflow before it is marked as one: the compiler may give the
+    // closure's locals to the first function on the stack. So the record is taken from GS, which is
+    // set on every kernel thread that runs on a slot.
+    let new = (cpu::gs_base() != 0)
+        // SAFETY: GS is set.
+        .then(|| unsafe { gs_record::running_here() })
+        .flatten()
+        .filter(|mp| mp.slot_end().addr() == slot_end);
+    let Some(mp) = new.or_else(|| carrier::running_on(slot_end)) else { return 0 };
     let mut label = [0u8; 47];
     let n = mp.label(&mut label);
     let mut w = Cut { out, len: 0 };

@@ -10,7 +10,6 @@ use std::thread::Result as Outcome;
 use std::time::Instant;
 
 use kumihimo_arch::cpu::Context;
-use kumihimo_arch::tls;
 use kumihimo_policy::{Priority, Why};
 use kumihimo_queue::Origin;
 use kumihimo_resource::id::Kind;
@@ -18,7 +17,8 @@ use kumihimo_resource::table::Table;
 
 use crate::config::PanicHook;
 use crate::kernel_thread::attributes;
-use crate::kernel_thread::gs_record::{Standing, current_mp, set_standing};
+use crate::kernel_thread::gs_record::current_mp;
+use crate::lifecycle::body::{Named, Run, Unnamed, begin, finish_block};
 use crate::lifecycle::join;
 use crate::lifecycle::scope_data::ScopeData;
 use crate::memory::pool::{self, SlotKind};
@@ -28,7 +28,7 @@ use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance};
 use crate::scheduler::vp::bump;
 use crate::trace_hooks;
-use crate::upcall::{bind, sticky_return};
+use crate::upcall::sticky_return;
 use crate::wait::{cancel, tracing_spans};
 
 /// Parameters of a new microprocess.
@@ -46,13 +46,13 @@ pub(crate) struct SpawnRequest {
 /// The closure and, later, the result, at the top of the microprocess's stack. Entry and handle
 /// refer to it by address.
 #[repr(C, align(16))]
-pub(crate) struct Packet<F, T> {
+pub(crate) struct Packet<B, T> {
     record: &'static Mp,
-    body: Body<F, T>,
+    body: Body<B, T>,
 }
 
-union Body<F, T> {
-    closure: ManuallyDrop<F>,
+union Body<B, T> {
+    closure: ManuallyDrop<B>,
     outcome: ManuallyDrop<MaybeUninit<Outcome<T>>>,
 }
 
@@ -78,10 +78,29 @@ pub(crate) fn spawn<F, T>(
 where
     F: FnOnce() -> T,
 {
-    let large = size_of::<Packet<F, T>>() > PACKET_MAX || align_of::<Packet<F, T>>() > 64;
-    let started = if large { spawn_boxed(order, scope, f)? } else { spawn_small(order, scope, f)? };
+    let large =
+        size_of::<Packet<Unnamed<F>, T>>() > PACKET_MAX || align_of::<Packet<Unnamed<F>, T>>() > 64;
+    let started = match &order.name {
+        // A lean microprocess has the kernel thread's handle of std, with that thread's name.
+        Some(name) if !order.kind.lean => spawn_named(order, scope, name, f)?,
+        _ if large => spawn_boxed(order, scope, f)?,
+        _ => spawn_small(order, scope, Unnamed(f))?,
+    };
     tracing_spans::spawned(started.who, order.name.as_deref());
     Ok(started)
+}
+
+#[cold]
+fn spawn_named<F: FnOnce() -> T, T>(
+    order: &SpawnRequest,
+    scope: Option<&ScopeData>,
+    name: &str,
+    f: F,
+) -> io::Result<Started<T>> {
+    check_outcome::<T>(order)?;
+    // Before std prepares a thread, which is in vain if none may start.
+    instance::visit(|instance| instance.map_or(Ok(()), Instance::admit))?;
+    spawn_small(order, scope, Named::new(name, f))
 }
 
 fn spawn_boxed<F: FnOnce() -> T, T>(
@@ -89,10 +108,14 @@ fn spawn_boxed<F: FnOnce() -> T, T>(
     scope: Option<&ScopeData>,
     f: F,
 ) -> io::Result<Started<T>> {
-    let f = Box::new(f);
-    // `Started<T>` needs the outcome unboxed, so a large `T` is on the stack. Its size is checked
-    // against the slot here.
-    if size_of::<Packet<Box<F>, T>>() > order.kind.class.slot_size() / 4 || align_of::<T>() > 64 {
+    check_outcome::<T>(order)?;
+    spawn_small(order, scope, Unnamed(Box::new(f)))
+}
+
+/// Checks that the outcome fits on the stack. It is never boxed, because `Started<T>` refers to it.
+fn check_outcome<T>(order: &SpawnRequest) -> io::Result<()> {
+    let bytes = size_of::<Packet<Unnamed<fn() -> T>, T>>();
+    if bytes > order.kind.class.slot_size() / 4 || align_of::<T>() > 64 {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!(
@@ -102,23 +125,23 @@ fn spawn_boxed<F: FnOnce() -> T, T>(
             ),
         ));
     }
-    spawn_small(order, scope, f)
+    Ok(())
 }
 
 #[inline]
-fn spawn_small<F, T>(
+fn spawn_small<B, T>(
     order: &SpawnRequest,
     scope: Option<&ScopeData>,
-    f: F,
+    body: B,
 ) -> io::Result<Started<T>>
 where
-    F: FnOnce() -> T,
+    B: Run<T>,
 {
     match Carrier::current() {
         Some(carrier) => {
             let vp = carrier.vp();
             vp.instance().admit()?;
-            let started = open(vp.instance().table, order, scope, f, |kind| vp.pool.take(kind))?;
+            let started = open(vp.instance().table, order, scope, body, |kind| vp.pool.take(kind))?;
             let mp = started.who.mp;
             if let Some(parent) = carrier.running() {
                 mp.inherit_attributes(parent);
@@ -132,7 +155,7 @@ where
             let instance = instance
                 .ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
             instance.admit()?;
-            let started = open(instance.table, order, scope, f, pool::take_outside)?;
+            let started = open(instance.table, order, scope, body, pool::take_outside)?;
             let mp = started.who.mp;
             inherit_outside(mp);
             instance.spawned_outside.fetch_add(1, Ordering::Release);
@@ -156,15 +179,15 @@ fn inherit_outside(mp: &Mp) {
 /// Opens a microprocess and its parts. Calls the procedures of three rows of the resource table,
 /// resolved statically.
 #[inline]
-fn open<F, T>(
+fn open<B, T>(
     table: &Table,
     order: &SpawnRequest,
     scope: Option<&ScopeData>,
-    f: F,
+    body: B,
     take: impl FnOnce(SlotKind) -> io::Result<&'static Mp>,
 ) -> io::Result<Started<T>>
 where
-    F: FnOnce() -> T,
+    B: Run<T>,
 {
     let mp = {
         let _held = table.enter(Kind::STACK);
@@ -176,31 +199,31 @@ where
         mp.account.set(Account { due_ns: order.due_ns, ..Account::default() });
     }
     let _held = table.enter_own(Kind::MICROPROCESS, &mp.claim);
-    Ok(prepare(mp, order, scope, f))
+    Ok(prepare(mp, order, scope, body))
 }
 
 /// Writes closure and context, and begins the life of the record.
 #[inline]
-fn prepare<F, T>(
+fn prepare<B, T>(
     mp: &'static Mp,
     order: &SpawnRequest,
     scope: Option<&ScopeData>,
-    f: F,
+    body: B,
 ) -> Started<T>
 where
-    F: FnOnce() -> T,
+    B: Run<T>,
 {
     #[cfg(kumihimo_asan)]
     pool::forget_frames(mp);
     let top = mp.stack_top() as usize;
-    let align = align_of::<Packet<F, T>>().max(64);
-    let at = (top - size_of::<Packet<F, T>>()) & !(align - 1);
-    let packet = std::ptr::with_exposed_provenance_mut::<Packet<F, T>>(at);
+    let align = align_of::<Packet<B, T>>().max(64);
+    let at = (top - size_of::<Packet<B, T>>()) & !(align - 1);
+    let packet = std::ptr::with_exposed_provenance_mut::<Packet<B, T>>(at);
     // SAFETY: the packet fits (checked by the callers) on the stack of a slot that the caller owns,
     // and nothing runs on it yet. The frame of the context is below it, 64-aligned.
     unsafe {
-        packet.write(Packet { record: mp, body: Body { closure: ManuallyDrop::new(f) } });
-        *mp.context.get() = Context::prepare(packet.cast(), entry::<F, T>, packet.cast());
+        packet.write(Packet { record: mp, body: Body { closure: ManuallyDrop::new(body) } });
+        *mp.context.get() = Context::prepare(packet.cast(), entry::<B, T>, packet.cast());
     }
     mp.deadline.set(order.deadline);
     if let Some(name) = &order.name {
@@ -235,40 +258,57 @@ fn launch(carrier: Carrier, mp: &'static Mp, child_first: bool) {
 }
 
 /// First function on a microprocess's stack.
-extern "C" fn entry<F, T>(packet: *mut u8) -> !
+extern "C" fn entry<B, T>(packet: *mut u8) -> !
 where
-    F: FnOnce() -> T,
+    B: Run<T>,
 {
-    let packet = packet.cast::<Packet<F, T>>();
-    // SAFETY: `prepare` put the closure there, and it is read only here.
-    let (mp, f) = unsafe { ((*packet).record, ManuallyDrop::take(&mut (*packet).body.closure)) };
-    enter(mp);
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        bind::bind_first(mp);
-        tracing_spans::life(mp, f)
-    }));
-    // The hook of the runtime, not of the VP, which may have been taken over while the panic was
-    // reported.
-    let hook = || instance::visit(|i| i.and_then(|i| i.settings.on_panic.clone()));
-    mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(hook, payload.as_ref())));
-    // SAFETY: the closure is consumed; the handle reads the outcome only after the join word has
-    // become DONE.
-    unsafe { (*packet).body.outcome = ManuallyDrop::new(MaybeUninit::new(outcome)) };
-    let drop_outcome = || {
-        // SAFETY: written above, and no handle is left to take it.
-        drop_unwanted(|| unsafe { (*(*packet).body.outcome).assume_init_drop() });
-        mp.outcome_dropped.set(true);
-    };
-    if join::is_detached(mp) {
-        drop_outcome();
-    }
+    let packet = packet.cast::<Packet<B, T>>();
+    // SAFETY: `prepare` put the body there, and it is read only here.
+    let (mp, body) = unsafe { ((*packet).record, ManuallyDrop::take(&mut (*packet).body.closure)) };
+    begin(mp);
+    // SAFETY: this is the first code of the microprocess, and its kernel thread is masked.
+    unsafe { body.run(mp, packet.cast(), conclude::<B, T>) };
     // SAFETY: called on the block of a microprocess that runs no user code afterwards, except for
     // the drop of its outcome.
     unsafe { finish_block(mp) };
     loop {
         // Obtained in each round, because the destructors may have switched.
         sticky_return::return_to_end().end(mp);
-        drop_outcome();
+        // SAFETY: `conclude` wrote the outcome, and no handle is left to take it.
+        unsafe { drop_outcome(packet) };
+    }
+}
+
+/// Stores the outcome of the microprocess with this packet, or drops it if no handle is left.
+///
+/// # Safety
+/// `packet` is the `Packet<B, T>` of the caller, whose body is consumed. Called once.
+unsafe fn conclude<B, T>(packet: *mut u8, outcome: Outcome<T>) {
+    let packet = packet.cast::<Packet<B, T>>();
+    // SAFETY: the caller's promise.
+    let mp = unsafe { (*packet).record };
+    // The hook of the runtime, not of the VP, which may have been taken over while the panic was
+    // reported.
+    let hook = || instance::visit(|i| i.and_then(|i| i.settings.on_panic.clone()));
+    mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(hook, payload.as_ref())));
+    // SAFETY: the body is consumed; the handle reads the outcome only after the join word has
+    // become DONE.
+    unsafe { (*packet).body.outcome = ManuallyDrop::new(MaybeUninit::new(outcome)) };
+    if join::is_detached(mp) {
+        // SAFETY: written above, and no handle is left to take it.
+        unsafe { drop_outcome(packet) };
+    }
+}
+
+/// Drops the outcome of a microprocess without a handle.
+///
+/// # Safety
+/// The outcome is written, not dropped yet, and no handle will take it.
+unsafe fn drop_outcome<B, T>(packet: *mut Packet<B, T>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        drop_unwanted(|| (*(*packet).body.outcome).assume_init_drop());
+        (*packet).record.outcome_dropped.set(true);
     }
 }
 
@@ -280,33 +320,6 @@ pub(crate) fn drop_unwanted(drop_it: impl FnOnce()) {
         );
         std::process::abort();
     }
-}
-
-#[inline(always)]
-fn enter(mp: &'static Mp) {
-    // SAFETY: a microprocess begins on a VP, so GS is set; the switch left the slot masked.
-    let carrier = unsafe { Carrier::here() }.arrive();
-    if mp.fs.get() != 0 {
-        set_standing(Standing::OnVp);
-        // SAFETY: nothing has run on the block yet.
-        unsafe { tls::get().first_run() };
-    }
-    carrier.vp().note_may_run_long();
-    drop(carrier);
-}
-
-/// Runs the destructors of thread-locals and pthread keys, as at the end of a kernel thread. A lean
-/// microprocess has none of its own.
-///
-/// # Safety
-/// The caller is `mp`, and runs no user code afterwards.
-unsafe fn finish_block(mp: &Mp) {
-    if mp.fs.get() != 0 {
-        mp.cancel_masked.set(1);
-        // SAFETY: called on the microprocess's own block.
-        unsafe { tls::get().exit_current() };
-    }
-    crate::kernel_thread::fork::end_of_child();
 }
 
 #[cold]

@@ -42,6 +42,11 @@ fn number_of(error: &io::Error) -> i32 {
 }
 
 impl thread_attributes::ThreadAttributes for Answers {
+    fn is_starting(&self) -> bool {
+        // SAFETY: a microprocess: GS is set. It cannot leave the kernel thread while it starts.
+        current_mp().is_some() && unsafe { KernelThread::here() }.is_starting.get()
+    }
+
     fn signal_mask(&self, change: &dyn Fn(u64) -> u64) -> Option<u64> {
         let (before, after) = with_caller(|mp, kt| {
             let before = mp.attributes().signal_mask;
@@ -71,6 +76,15 @@ impl thread_attributes::ThreadAttributes for Answers {
     }
 
     fn signal_stack(&self, new: Option<libc::stack_t>) -> Option<Result<libc::stack_t, i32>> {
+        if new.is_none() && self.is_starting() {
+            // std installs a stack of its own unless there is one. Overflows of a microprocess are
+            // reported on the stack of its kernel thread.
+            return Some(Ok(libc::stack_t {
+                ss_sp: std::ptr::null_mut(),
+                ss_flags: 0,
+                ss_size: 0,
+            }));
+        }
         with_caller(|mp, kt| {
             let before = mp.attributes().signal_stack;
             if let Some(new) = new {

@@ -310,7 +310,12 @@ impl Mp {
     }
 
     pub(crate) fn set_label(&self, name: Option<&str>) {
-        self.set_label_bytes(name.unwrap_or("").as_bytes());
+        let name = name.unwrap_or("");
+        let mut n = name.len().min(self.label.len());
+        while !name.is_char_boundary(n) {
+            n -= 1;
+        }
+        self.set_label_bytes(&name.as_bytes()[..n]);
     }
 
     pub(crate) fn set_label_bytes(&self, bytes: &[u8]) {

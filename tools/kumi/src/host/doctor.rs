@@ -59,6 +59,7 @@ fn settings() {
             Origin::Default => "default",
             Origin::Environment => "environment",
             Origin::Lab => "KUMI_LAB",
+            Origin::Std => "RUST_MIN_STACK",
             Origin::Refused => "default, because its value is invalid",
             Origin::Privileged => "default, because the environment is ignored",
         };

@@ -1,5 +1,5 @@
-/* One side of a gate in C: `peer serve NAME THREADS`, until standard input ends, or
- * `peer call NAME`. The first byte of a request selects the action. */
+/* One side of a gate in C: `peer serve NAME THREADS`, until standard input ends,
+ * `peer call NAME`, or `peer dig THREADS`. The first byte of a request selects the action. */
 #include <errno.h>
 #include <kumihimo.h>
 #include <stdio.h>
@@ -14,6 +14,13 @@
       exit(1);                                                                                        \
     }                                                                                                 \
   } while (0)
+
+/* Overflows the stack. */
+static unsigned long deep(unsigned long depth) {
+  volatile unsigned char room[512];
+  room[depth % 512] = (unsigned char)depth;
+  return depth == 0 ? 0 : deep(depth + 1) + room[depth % 512];
+}
 
 static int handle(const void *request, size_t length, kumi_reply *reply, const kumi_caller *caller, void *arg) {
   const unsigned char *bytes = request;
@@ -45,6 +52,8 @@ static int handle(const void *request, size_t length, kumi_reply *reply, const k
     CHECK(kumi_request_region(reply, 1, &region) == ERANGE && region == NULL);
     snprintf(said, sizeof said, "%zu", sum);
     return error ? error : kumi_reply_set(reply, said, strlen(said));
+  case 'd': /* overflow the stack */
+    return (int)deep(1);
   case 'z': /* block in the kernel */
     usleep(1000);
     return kumi_reply_unwanted(reply) ? ECANCELED : 0;
@@ -124,8 +133,22 @@ static int call(const char *name) {
   return 0;
 }
 
+/* Overflows a handler's stack. */
+static int dig(const char *threads) {
+  kumi_options options = KUMI_OPTIONS_INIT;
+  kumi_serving *serving;
+  kumi_gate *gate;
+  char argument[] = "the argument";
+  options.threads = (uint32_t)atoi(threads);
+  CHECK(kumi_gate_serve(&serving, "digs", &options, handle, argument) == 0);
+  CHECK(kumi_gate_connect(&gate, "digs", NULL) == 0);
+  kumi_gate_call(gate, "d", 1, NULL, -1);
+  return 3;
+}
+
 int main(int count, char **words) {
   if (count == 4 && strcmp(words[1], "serve") == 0) return serve(words[2], words[3]);
   if (count == 3 && strcmp(words[1], "call") == 0) return call(words[2]);
+  if (count == 3 && strcmp(words[1], "dig") == 0) return dig(words[2]);
   return 2;
 }

@@ -93,7 +93,9 @@ fn echo(
         let (said, pid) = pair.end();
         // The server is still converting an unneeded trace when it is ended, and gets no time to
         // remove its spool file.
-        let _ = std::fs::remove_file(session::spool_path(Path::new(TRACE), pid));
+        if let Some(spool) = session::find_spool(Path::new(TRACE), pid) {
+            let _ = std::fs::remove_file(spool);
+        }
         lost.push(match traced {
             true => said?
                 .strip_prefix("lost ")

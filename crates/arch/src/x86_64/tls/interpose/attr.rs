@@ -31,8 +31,17 @@ unsafe fn ours(thread: libc::pthread_t) -> Option<&'static Inner> {
     (FAKE_TID..1 << 30).contains(&tid).then_some(inner)
 }
 
+/// Whether the caller is std's start routine on a microprocess: see
+/// [`is_starting`](crate::thread_attributes::ThreadAttributes::is_starting).
+fn is_starting() -> bool {
+    runtime().is_some_and(|runtime| runtime.is_starting())
+}
+
 /// Replaces pthread_getattr_np(3). For a microprocess, returns its stack, including the TLS block,
 /// and default values for the other attributes.
+///
+/// Fails for std's start routine. std would enter the guard of the stack in a list of all threads,
+/// for its own report of overflows, and the runtime reports those of microprocesses.
 ///
 /// # Safety
 /// Same requirements as pthread_getattr_np(3).
@@ -45,6 +54,9 @@ pub unsafe extern "C" fn pthread_getattr_np(
     // SAFETY: the caller provides `attr` for initialisation; a microprocess's block has a head.
     unsafe {
         if let Some(inner) = ours(thread) {
+            if is_starting() {
+                return libc::ENOSYS;
+            }
             let head = head(thread as *mut u8, inner.layout.below);
             let r = libc::pthread_attr_init(attr);
             return if r != 0 {
@@ -191,6 +203,9 @@ const NAME: usize = 16;
 /// Replaces pthread_setname_np(3). Names a microprocess, the calling or another one, for reports
 /// and for [`pthread_getname_np`]. The name of the kernel thread remains.
 ///
+/// Does nothing for std's start routine, which passes the name that the microprocess has, cut to
+/// the length of a thread's.
+///
 /// # Safety
 /// Same requirements as pthread_setname_np(3).
 #[unsafe(no_mangle)]
@@ -203,6 +218,9 @@ pub unsafe extern "C" fn pthread_setname_np(thread: libc::pthread_t, name: *cons
             let found = next(&NEXT, c"pthread_setname_np");
             return found
                 .map_or(libc::ENOSYS, |at| std::mem::transmute::<usize, Next>(at)(thread, name));
+        }
+        if is_starting() {
+            return 0;
         }
         let name = std::ffi::CStr::from_ptr(name).to_bytes();
         if name.len() >= NAME {
