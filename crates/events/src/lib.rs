@@ -42,6 +42,7 @@ pub mod watchdog;
 
 pub use handoff::slot::{Claim, Slot};
 pub use handoff::{barrier, carriers, page, return_queue, slot};
+pub use pool::Unparker;
 pub use report::unavailable::Unavailable;
 #[cfg(not(loom))]
 pub use {

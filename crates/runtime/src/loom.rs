@@ -13,12 +13,12 @@ pub(crate) use crate::model::poller::EpollWaker;
 #[cfg(not(loom))]
 pub(crate) use kumihimo_events::wakeup::EpollWaker;
 
+#[cfg(loom)]
+pub(crate) use crate::model::poller::Unparker;
 /// Gives a parked VP a kernel thread. No VP of the models is parked: `kumihimo_events::park_word`
 /// has those models.
 #[cfg(not(loom))]
-pub(crate) use crate::idle::unparker::Unparker;
-#[cfg(loom)]
-pub(crate) use crate::model::poller::Unparker;
+pub(crate) use kumihimo_events::Unparker;
 
 use atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;

@@ -20,6 +20,7 @@ pub mod trap;
 
 pub use interface::{kernel, kernel_thread, sched};
 pub use observe::counts;
+pub use requests::unparker::Unparker;
 pub(crate) use spare::poll;
 pub use state::record;
 pub(crate) use state::{ready_list, timekeeper};

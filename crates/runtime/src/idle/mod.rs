@@ -11,5 +11,4 @@ pub(crate) mod poller;
 pub mod remote_wake;
 pub(crate) mod sleep;
 pub(crate) mod timer;
-pub(crate) mod unparker;
 pub(crate) mod yield_core;

@@ -4,3 +4,4 @@
 mod carrier_requests;
 mod raise;
 mod supervision;
+pub(super) mod unparker;
