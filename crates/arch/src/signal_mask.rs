@@ -14,7 +14,7 @@ pub const ALL: u64 = !(1 << 31 | 1 << 32);
 
 /// SIGBUS is never blocked while the runtime's code runs on a kernel thread: an access to a board
 /// that another process truncated raises it, and the kernel ends a process that blocks it then.
-const NEVER_BLOCKED: u64 = 1 << (libc::SIGBUS - 1);
+pub const NEVER_BLOCKED: u64 = 1 << (libc::SIGBUS - 1);
 
 fn change(how: libc::c_int, mask: Option<u64>) -> u64 {
     let mask = mask.map(|mask| mask & !NEVER_BLOCKED);

@@ -33,8 +33,10 @@ fn compare(carrier: Carrier) -> Option<Carrier> {
     if !kt.known.is_compared() || !carrier.has_vp() {
         return Some(carrier);
     }
-    let mask = signal_mask::current();
-    if mask != mp.attributes().signal_mask {
+    let own = mp.attributes().signal_mask;
+    // What the kernel thread never blocks counts as blocked if the microprocess blocked it.
+    let mask = signal_mask::current() | own & signal_mask::NEVER_BLOCKED;
+    if mask != own {
         kt.note_signal_mask(mp, mask);
     }
     let Some(difference) = kt.known.changed() else { return Some(carrier) };
