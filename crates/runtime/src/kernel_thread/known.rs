@@ -44,7 +44,8 @@ impl Known {
         let (before, rounds) = (self.values.get()?, self.rounds.get());
         let difference = self.renew().difference(&before)?;
         let is_of_process = difference.may_be_of_process
-            && (self.rounds.get() != rounds || is_shared_with_another_thread());
+            // Read again: a round may have come while the values were read.
+            && (tls::setxid::rounds() != rounds || is_shared_with_another_thread());
         (!is_of_process).then_some(difference)
     }
 }

@@ -122,7 +122,8 @@ fn no_thread() -> io::Error {
     )
 }
 
-fn mark(mp: &Mp) {
+/// Makes `mp`, the caller, keep its kernel thread, which ends with it.
+pub(crate) fn mark(mp: &Mp) {
     mp.sticky.is_bound.set(true);
     // SAFETY: a microprocess: GS is set. Nothing switches in between: it has no VP, or is masked.
     unsafe {

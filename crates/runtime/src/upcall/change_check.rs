@@ -33,21 +33,43 @@ fn compare(carrier: Carrier) -> Option<Carrier> {
     if !kt.known.is_compared() || !carrier.has_vp() {
         return Some(carrier);
     }
+    note_signal_mask(kt, mp);
+    let Some(difference) = kt.known.changed() else { return Some(carrier) };
+    let what = difference.what;
+    if bind::stay_after_change(kt, mp, carrier) {
+        say_bound(mp, what);
+    } else {
+        say(mp, what, "no other thread is there to run the other microprocesses: aborting");
+        std::process::abort();
+    }
+    None
+}
+
+/// As [`bind_if_changed`] for `mp`, the caller, which has lost its VP, before it leaves its kernel
+/// thread `kt`. Masked. Returns what has changed; the caller then becomes sticky, and
+/// [reports](say_bound) it.
+pub(crate) fn bind_without_vp(kt: &KernelThread, mp: &Mp) -> Option<&'static str> {
+    if !cfg!(debug_assertions) || !kt.known.is_compared() || mp.sticky.is_bound.get() {
+        return None;
+    }
+    note_signal_mask(kt, mp);
+    let difference = kt.known.changed()?;
+    bind::mark(mp);
+    Some(difference.what)
+}
+
+/// Reports that `mp` keeps its kernel thread, of which it has changed `what`.
+pub(crate) fn say_bound(mp: &Mp, what: &str) {
+    say(mp, what, "keeps that thread from here on");
+}
+
+fn note_signal_mask(kt: &KernelThread, mp: &Mp) {
     let own = mp.attributes().signal_mask;
     // What the kernel thread never blocks counts as blocked if the microprocess blocked it.
     let mask = signal_mask::current() | own & signal_mask::NEVER_BLOCKED;
     if mask != own {
         kt.note_signal_mask(mp, mask);
     }
-    let Some(difference) = kt.known.changed() else { return Some(carrier) };
-    let what = difference.what;
-    if bind::stay_after_change(kt, mp, carrier) {
-        say(mp, what, "keeps that thread from here on");
-    } else {
-        say(mp, what, "no other thread is there to run the other microprocesses: aborting");
-        std::process::abort();
-    }
-    None
 }
 
 #[cold]

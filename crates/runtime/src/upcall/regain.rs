@@ -1,6 +1,7 @@
 //! Return to a VP for a caller that enters the runtime.
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
+use crate::microprocess::sticky_state::Reason;
 use crate::scheduler::carrier::Carrier;
 use crate::upcall::{bound, change_check, sticky, sticky_return};
 
@@ -32,6 +33,7 @@ impl Carrier {
     /// foreign kernel thread, inside `blocking` and in a bound microprocess. May switch.
     pub(crate) fn obtain() -> Option<Carrier> {
         let carrier = Carrier::current().or_else(|| match standing() {
+            Standing::OnVp if cfg!(debug_assertions) => return_unless_changed(),
             Standing::OnVp => Some(bound::return_to_vp()),
             Standing::Sticky => sticky::current().and_then(|(kt, mp)| sticky_return::leave(kt, mp)),
             Standing::Foreign | Standing::Bound => None,
@@ -65,10 +67,39 @@ fn return_or_stick() -> Option<Carrier> {
     // SAFETY: null or a record, which lives for ever.
     let mp = unsafe { kt.current.get().as_ref() }
         .filter(|_| kt.vp.get().is_null() && !kt.is_in_handler());
+    let changed = mp.and_then(|mp| Some((mp, change_check::bind_without_vp(kt, mp)?)));
     let reason = mp.and_then(|mp| Some((mp, sticky::reason(kt.instance(), mp)?)));
     if let Some((mp, reason)) = reason {
         sticky::begin(kt.instance(), kt, mp, reason);
     }
     kt.unmask();
+    if let Some((mp, what)) = changed {
+        change_check::say_bound(mp, what);
+    }
     reason.is_none().then(bound::return_to_vp)
+}
+
+/// Returns to a VP, unless the caller has changed its kernel thread and keeps it. Debug builds
+/// only.
+#[cold]
+fn return_unless_changed() -> Option<Carrier> {
+    // SAFETY: the caller's standing is `OnVp`: GS is set. Without a VP the kernel thread stays the
+    // same.
+    let kt = unsafe { KernelThread::begin_guard() };
+    kt.mask();
+    // SAFETY: null or a record, which lives for ever.
+    let mp = unsafe { kt.current.get().as_ref() }
+        .filter(|_| kt.vp.get().is_null() && !kt.is_in_handler());
+    let changed = mp.and_then(|mp| Some((mp, change_check::bind_without_vp(kt, mp)?)));
+    if let Some((mp, _)) = changed {
+        sticky::begin(kt.instance(), kt, mp, Reason::Bound);
+    }
+    kt.unmask();
+    match changed {
+        Some((mp, what)) => {
+            change_check::say_bound(mp, what);
+            None
+        }
+        None => Some(bound::return_to_vp()),
+    }
 }
