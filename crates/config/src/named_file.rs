@@ -106,7 +106,8 @@ fn is_proc(folder: &Path) -> bool {
     // SAFETY: a terminated string, and a struct for which all zeroes are valid.
     unsafe {
         let mut system: libc::statfs = std::mem::zeroed();
-        libc::statfs(path.as_ptr(), &raw mut system) == 0 && system.f_type == libc::PROC_SUPER_MAGIC
+        libc::statfs(path.as_ptr(), &raw mut system) == 0
+            && system.f_type as u64 == libc::PROC_SUPER_MAGIC as u64
     }
 }
 

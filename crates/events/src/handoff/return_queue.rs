@@ -241,7 +241,7 @@ impl Waiter {
     }
 
     /// Waits after [`begin`](Waiter::begin). Returns true once a VP was handed over, or false if
-    /// the wait was [released](Waiter::release) or a poll of `stuck` returned true. `every` returns
+    /// the wait was released (`release`) or a poll of `stuck` returned true. `every` returns
     /// the time between two polls in nanoseconds. Called by the waiter.
     pub fn wait(&self, every: impl Fn() -> u64, stuck: impl Fn() -> bool) -> bool {
         loop {

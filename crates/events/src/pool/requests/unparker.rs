@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::pool::kernel::Kernel;
 
-/// Gives a VP a kernel thread when it is parked ([`KernelThread::park_vp`](crate::KernelThread::park_vp)).
+/// Gives a VP a kernel thread when it is parked
+/// ([`KernelThread::park_vp`](crate::KernelThread::park_vp)).
 #[derive(Debug)]
 pub struct Unparker {
     kernel: Arc<Kernel>,
