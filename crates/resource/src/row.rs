@@ -63,11 +63,12 @@ pub struct Usage {
 /// Row of the table: implements the five operations for resources of one kind, and lists the
 /// resources.
 ///
-/// Methods are called only through the [`Table`], which has excluded other threads from the
-/// resource, or from the kind, as the [`Locking`] design requires. A row therefore takes no lock of
-/// its own for this. A row may call the table for other kinds and for names, but never for its own
-/// kind: under locking design `kind` it would deadlock. A panic of a row propagates to the caller
-/// and leaves nothing locked. Operations without an implementation return [`Error::Unsupported`].
+/// Methods are called only through the [`Table`](crate::table::Table), which has excluded other
+/// threads from the resource, or from the kind, as the [`Locking`](crate::locking::Locking) design
+/// requires. A row therefore takes no lock of its own for this. A row may call the table for other
+/// kinds and for names, but never for its own kind: under locking design `kind` it would deadlock.
+/// A panic of a row propagates to the caller and leaves nothing locked. Operations without an
+/// implementation return [`Error::Unsupported`].
 ///
 /// # Examples
 ///
