@@ -1,6 +1,7 @@
 //! Shared by the integration and stress tests: seeds, rounds, skips, and the project's documents.
 
 pub mod book;
+mod condition;
 pub mod container;
 pub mod control_group;
 pub mod documents;
@@ -13,6 +14,7 @@ pub mod refusal;
 mod seed;
 pub mod user;
 
+pub use condition::until;
 pub use seed::{Random, Round, rounds, seed};
 
 use std::io::Write;

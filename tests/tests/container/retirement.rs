@@ -16,8 +16,6 @@ use kumihimo_tests::container::{Container, DEFAULT, PERIOD, USER, is_inside};
 use kumihimo_tests::process::{alone, command, finish, is_child, is_preempted, one_to_one};
 use kumihimo_tests::skip;
 
-/// Reaching this limit means that a microprocess or a change was lost.
-const LONG: Duration = Duration::from_secs(60);
 /// Prefix of lines to the parent process.
 const MARK: &str = "> ";
 /// Number of times that VPs retire and are opened again.
@@ -136,12 +134,8 @@ fn told(n: usize) -> usize {
     usize::from_ne_bytes(bytes)
 }
 
-fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is() {
-        assert!(begun.elapsed() < LONG, "{what}: not within a minute; {:?}", metrics());
-        thread::sleep(Duration::from_millis(1));
-    }
+fn until(what: &str, is: impl FnMut() -> bool) {
+    kumihimo_tests::until(what, metrics, is);
 }
 
 fn await_open(vps: usize) {

@@ -3,7 +3,6 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
-use std::time::{Duration, Instant};
 
 use kumihimo::thread;
 use kumihimo_tests::place::Place;
@@ -11,8 +10,6 @@ use kumihimo_tests::process::{finish, start};
 
 use crate::pair::side;
 
-/// Timeout. Reaching it means a hang.
-pub const LONG: Duration = Duration::from_secs(60);
 /// Prefix of lines between the processes, because the test program also prints lines of its own.
 const MARK: &str = "> ";
 
@@ -158,12 +155,8 @@ pub fn serve_on() {
 }
 
 /// Waits until `is` returns true.
-pub fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is() {
-        assert!(begun.elapsed() < LONG, "{what}: not within a minute; {:?}", Held::now());
-        thread::sleep(Duration::from_millis(1));
-    }
+pub fn until(what: &str, is: impl FnMut() -> bool) {
+    kumihimo_tests::until(what, Held::now, is);
 }
 
 /// Objects of links that this process holds.

@@ -2,7 +2,7 @@
 //! program, because a refused feature stays refused in this process and its children.
 
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use kumihimo::resource::Locking;
 use kumihimo_tests::control_group::ControlGroup;
@@ -185,32 +185,49 @@ fn doctor_claims_no_preemption_where_events_are_off() {
     assert!(about(&said, "preemption").0.contains(" no: "), "{said}");
 }
 
-/// Without /proc, every event source except `off` fails, and with them preemption.
-#[test]
-fn doctor_claims_no_preemption_without_proc() {
+/// Runs `command` with mounts of its own, which `change` alters before it begins. Skips `test` and
+/// returns `None` where that is impossible.
+fn with_own_mounts(
+    test: &str,
+    mut command: Command,
+    change: impl Fn(fn(i32) -> std::io::Result<()>) -> std::io::Result<()> + Send + Sync + 'static,
+) -> Option<Output> {
     // SAFETY: takes nothing.
     if unsafe { libc::geteuid() } != 0 {
-        return skip("doctor_claims_no_preemption_without_proc", "not root");
+        skip(test, "not root");
+        return None;
     }
-    let mut command = command();
+    fn check(done: i32) -> std::io::Result<()> {
+        if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
     // SAFETY: system calls only, with constants.
     unsafe {
-        command.pre_exec(|| {
-            let check =
-                |done: i32| if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+        command.pre_exec(move || {
             check(libc::unshare(libc::CLONE_NEWNS))?;
             let none = std::ptr::null();
             let private = libc::MS_REC | libc::MS_PRIVATE;
             check(libc::mount(none, c"/".as_ptr(), none, private, none.cast()))?;
-            check(libc::umount2(c"/proc".as_ptr(), libc::MNT_DETACH))
+            change(check)
         });
     }
-    let output = match command.output() {
+    match command.output() {
         Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
-            return skip("doctor_claims_no_preemption_without_proc", "no mount namespaces here");
+            skip(test, "no mount namespaces here");
+            None
         }
-        done => done.expect("kumi"),
-    };
+        done => Some(done.expect("kumi")),
+    }
+}
+
+/// Without /proc, every event source except `off` fails, and with them preemption.
+#[test]
+fn doctor_claims_no_preemption_without_proc() {
+    const NAME: &str = "doctor_claims_no_preemption_without_proc";
+    // SAFETY: a system call with constants.
+    let ran = with_own_mounts(NAME, command(), |check| unsafe {
+        check(libc::umount2(c"/proc".as_ptr(), libc::MNT_DETACH))
+    });
+    let Some(output) = ran else { return };
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stdout).expect("text");
     assert!(
@@ -224,35 +241,20 @@ fn doctor_claims_no_preemption_without_proc() {
 /// Another user has taken the place of the run-time directory.
 #[test]
 fn doctor_names_a_place_that_is_passed_over() {
-    // SAFETY: takes nothing.
-    if unsafe { libc::geteuid() } != 0 {
-        return skip("doctor_names_a_place_that_is_passed_over", "not root");
-    }
+    const NAME: &str = "doctor_names_a_place_that_is_passed_over";
     let mut command = command();
     command.env_remove("XDG_RUNTIME_DIR");
-    // SAFETY: system calls only, with constants.
-    unsafe {
-        command.pre_exec(|| {
-            let check =
-                |done: i32| if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
-            check(libc::unshare(libc::CLONE_NEWNS))?;
-            let none = std::ptr::null();
-            let private = libc::MS_REC | libc::MS_PRIVATE;
-            check(libc::mount(none, c"/".as_ptr(), none, private, none.cast()))?;
-            for place in [c"/run", c"/dev/shm", c"/tmp"] {
-                let kind = c"tmpfs".as_ptr();
-                check(libc::mount(kind, place.as_ptr(), kind, 0, none.cast()))?;
-            }
-            check(libc::mkdir(c"/dev/shm/kumihimo-0".as_ptr(), 0o755))?;
-            check(libc::chown(c"/dev/shm/kumihimo-0".as_ptr(), 54_321, 54_321))
-        });
-    }
-    let output = match command.output() {
-        Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
-            return skip("doctor_names_a_place_that_is_passed_over", "no mount namespaces here");
+    // SAFETY: system calls with constants.
+    let ran = with_own_mounts(NAME, command, |check| unsafe {
+        for place in [c"/run", c"/dev/shm", c"/tmp"] {
+            let kind = c"tmpfs".as_ptr();
+            check(libc::mount(kind, place.as_ptr(), kind, 0, std::ptr::null()))?;
         }
-        done => done.expect("kumi"),
-    };
+        check(libc::mkdir(c"/dev/shm/kumihimo-0".as_ptr(), 0o755))?;
+        check(libc::chown(c"/dev/shm/kumihimo-0".as_ptr(), 54_321, 54_321))
+    });
+    let Some(output) = ran else { return };
+    assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stdout).expect("text");
     let (place, why) = about(&said, "run-time directory");
     assert!(place.contains("/tmp/kumihimo-0"), "{said}");
