@@ -34,6 +34,8 @@ mod options;
 #[cfg(not(loom))]
 mod quota;
 #[cfg(not(loom))]
+mod raw_gate;
+#[cfg(not(loom))]
 mod region;
 #[cfg(not(loom))]
 mod resource_entry;
@@ -54,9 +56,10 @@ pub use wire::codec;
 #[cfg(not(loom))]
 pub use {
     client::stream::Stream,
-    gate::{Gate, RawGate},
+    gate::Gate,
     options::{Options, Placement},
     quota::Quotas,
+    raw_gate::RawGate,
     region::sealed::{Region, RegionMut},
     server::request::Context,
     server::server_loop::{Item, Server},

@@ -48,12 +48,14 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod connection;
 pub mod descriptors;
 pub mod directory;
 pub mod disposal;
 mod error;
 pub mod gates;
 pub mod handler;
+mod neighbour;
 pub mod peer_socket;
 pub mod protocol;
 pub mod space;
