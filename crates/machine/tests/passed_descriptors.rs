@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use harness::{Double, Room, locked};
+use harness::{Double, Raw, Room, Served, locked};
 use kumihimo_machine::Error;
 use kumihimo_machine::peer_socket::set_pass_rights;
 use rustix::io::Errno;
@@ -50,6 +50,34 @@ impl Lingering {
     }
 }
 
+/// A client with a long answer of which it reads only the beginning. Until it reads the rest, the
+/// server reads no further request from it, so that a descriptor that is passed meanwhile has lost
+/// its sender's reference when the server receives it.
+struct Reading(Raw);
+
+impl Reading {
+    fn begin(served: &Served) -> Reading {
+        let mut raw = served.raw();
+        raw.say("{\"protocol\":1,\"ask\":\"microprocesses\"}\n");
+        let first = raw.line();
+        assert!(first.contains("microprocess"), "{first}");
+        Reading(raw)
+    }
+
+    fn socket(&self) -> &UnixStream {
+        self.0.0.get_ref()
+    }
+
+    /// Reads the rest. The next line is the answer to the next request.
+    fn finish(mut self) -> Raw {
+        while !self.0.line().contains("\"end\"") {}
+        self.0
+    }
+}
+
+/// Number of microprocesses whose list does not fit into the buffers of a socket.
+const MANY: u32 = 20_000;
+
 /// Has the listening sockets of this process admit descriptors, as all do before Linux 6.16.
 fn admit_descriptors() {
     for entry in std::fs::read_dir("/proc/self/fd").expect("/proc").flatten() {
@@ -67,24 +95,24 @@ fn admit_descriptors() {
 fn descriptor_whose_close_blocks_delays_no_other_client() {
     for admits in [false, true] {
         let room = Room::new();
-        let served = room.serve(Double::with(1));
+        let served = room.serve(Double::with(MANY));
         if admits {
             admit_descriptors();
         }
         let mut neighbour = served.neighbour();
-        let raw = served.raw();
-        let (sent, kept) = Lingering::new().pass(raw.0.get_ref(), SPACE.as_bytes());
+        let raw = Reading::begin(&served);
+        let (sent, kept) = Lingering::new().pass(raw.socket(), SPACE.as_bytes());
         if !admits && sent == Err(Errno::PERM) {
             // Linux 6.16: the server's kernel thread does not see it at all.
-            assert_eq!(neighbour.space().expect("an answer").living, 1);
+            assert_eq!(neighbour.space().expect("an answer").living, u64::from(MANY));
             continue;
         }
-        let mut raw = raw;
+        let mut raw = raw.finish();
         let answer = raw.line();
         assert!(answer.contains("passes a descriptor"), "{answer}");
         assert_eq!(raw.line(), "", "its connection is closed");
-        assert_eq!(neighbour.space().expect("an answer").living, 1);
-        assert_eq!(served.neighbour().space().expect("an answer").living, 1);
+        assert_eq!(neighbour.space().expect("an answer").living, u64::from(MANY));
+        assert_eq!(served.neighbour().space().expect("an answer").living, u64::from(MANY));
         drop(kept);
     }
 }
@@ -93,20 +121,21 @@ fn descriptor_whose_close_blocks_delays_no_other_client() {
 #[test]
 fn descriptor_left_in_the_queue_delays_no_other_client() {
     let room = Room::new();
-    let served = room.serve(Double::with(1));
+    let served = room.serve(Double::with(MANY));
     admit_descriptors();
     let mut kept = Vec::new();
     for _ in 0..3 {
-        let mut raw = served.raw();
+        let mut raw = Reading::begin(&served);
         // The connection is closed after the answer to this line.
-        raw.say("x".repeat(70_000) + "\n");
-        kept.push(Lingering::new().pass(raw.0.get_ref(), SPACE.as_bytes()).1);
+        raw.0.say("x".repeat(70_000) + "\n");
+        kept.push(Lingering::new().pass(raw.socket(), SPACE.as_bytes()).1);
+        let mut raw = raw.finish();
         let answer = raw.line();
         assert!(answer.contains("\"error\""), "{answer}");
         // Shorter than the descriptor lingers.
         let machine = room.machine().time_limit(Duration::from_secs(30));
         let mut neighbour = machine.neighbour(served.space).expect("it lives");
-        assert_eq!(neighbour.space().expect("an answer").living, 1);
+        assert_eq!(neighbour.space().expect("an answer").living, u64::from(MANY));
     }
 }
 
