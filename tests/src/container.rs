@@ -184,6 +184,8 @@ struct MountPlan {
 enum MountStep {
     /// Source, target, type, flags, options of mount(2).
     Mount(CString, CString, CString, libc::c_ulong, CString),
+    /// A mount point of the machine that becomes read-only, unless it is gone.
+    ReadOnly(CString),
     Directory(CString),
     /// A device of major and minor number.
     Device(CString, u32, u32),
@@ -225,8 +227,7 @@ impl MountPlan {
     }
 
     fn read_only(&mut self, point: &str) {
-        let flags = libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY;
-        self.mount("none", point, "", flags, "");
+        self.steps.push(MountStep::ReadOnly(text(point)));
     }
 
     /// Docker's `/dev`.
@@ -260,6 +261,7 @@ impl MountPlan {
                         *flags,
                         data.as_ptr().cast(),
                     ),
+                    MountStep::ReadOnly(point) => make_read_only(point),
                     MountStep::Directory(path) => libc::mkdir(path.as_ptr(), 0o1777),
                     MountStep::Device(path, major, minor) => {
                         let number = libc::makedev(*major, *minor);
@@ -273,6 +275,18 @@ impl MountPlan {
         }
         Ok(())
     }
+}
+
+/// Makes a mount read-only. Other tests mount, and remove their mounts with the folders, at the
+/// same time: a mount that is gone is no error (mount(2), `ENOENT`, `EINVAL`).
+fn make_read_only(point: &CString) -> libc::c_int {
+    let none = c"none".as_ptr();
+    let flags = libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY;
+    // SAFETY: strings that end with a zero byte, and integers.
+    let done = unsafe { libc::mount(none, point.as_ptr(), c"".as_ptr(), flags, std::ptr::null()) };
+    let is_gone =
+        matches!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOENT | libc::EINVAL));
+    if done != 0 && is_gone && point.as_c_str() != c"/" { 0 } else { done }
 }
 
 /// Header and data of capset(2), version 3 (linux/capability.h).

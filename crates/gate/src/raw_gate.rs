@@ -45,7 +45,8 @@ impl std::fmt::Debug for RawGate {
 }
 
 impl RawGate {
-    /// As [`Gate::connect`](crate::Gate::connect). Blocks the microprocess until the server has answered.
+    /// As [`Gate::connect`](crate::Gate::connect). Blocks the microprocess until the server has
+    /// answered.
     ///
     /// # Errors
     /// As there; `Version`: the server serves types.
@@ -68,7 +69,8 @@ impl RawGate {
         RawGate::connect_with(name, &Options::new())
     }
 
-    /// As [`Gate::connect_with`](crate::Gate::connect_with). Blocks the microprocess until the server has answered.
+    /// As [`Gate::connect_with`](crate::Gate::connect_with). Blocks the microprocess until the
+    /// server has answered.
     ///
     /// # Errors
     /// As there.
@@ -93,8 +95,8 @@ impl RawGate {
         Ok(RawGate { client: Client::connect(name, options, None)? })
     }
 
-    /// As [`Gate::call`](crate::Gate::call); `reply` has the reply and nothing else afterwards. Blocks the
-    /// microprocess until the reply has come.
+    /// As [`Gate::call`](crate::Gate::call); `reply` has the reply and nothing else afterwards.
+    /// Blocks the microprocess until the reply has come.
     ///
     /// # Errors
     /// As there.
@@ -121,7 +123,8 @@ impl RawGate {
         self.client.call(request, &[], None, reply).map(drop)
     }
 
-    /// As [`Gate::call_within`](crate::Gate::call_within). Blocks the microprocess for that time at most.
+    /// As [`Gate::call_within`](crate::Gate::call_within). Blocks the microprocess for that time at
+    /// most.
     ///
     /// # Errors
     /// As there.
@@ -155,7 +158,8 @@ impl RawGate {
         self.client.call(request, &[], Some(time), reply).map(drop)
     }
 
-    /// As [`Gate::call_with`](crate::Gate::call_with). Blocks the microprocess until the reply has come.
+    /// As [`Gate::call_with`](crate::Gate::call_with). Blocks the microprocess until the reply has
+    /// come.
     ///
     /// # Errors
     /// As there.
@@ -186,7 +190,8 @@ impl RawGate {
         self.client.call(request, regions, None, reply)
     }
 
-    /// As [`Gate::call_with_within`](crate::Gate::call_with_within). Blocks the microprocess for that time at most.
+    /// As [`Gate::call_with_within`](crate::Gate::call_with_within). Blocks the microprocess for
+    /// that time at most.
     ///
     /// # Errors
     /// As there.
@@ -219,7 +224,8 @@ impl RawGate {
         self.client.call(request, regions, Some(time), reply)
     }
 
-    /// As [`Gate::send`](crate::Gate::send). Blocks the microprocess only while the lane has no free cell.
+    /// As [`Gate::send`](crate::Gate::send). Blocks the microprocess only while the lane has no
+    /// free cell.
     ///
     /// # Errors
     /// As there.
@@ -270,8 +276,8 @@ impl RawGate {
         self.client.under_way()
     }
 
-    /// As [`Gate::serve`](crate::Gate::serve): `handler` gets the request, and writes the reply into an empty buffer.
-    /// Blocks the kernel thread as `Gate::serve` does.
+    /// As [`Gate::serve`](crate::Gate::serve): `handler` gets the request, and writes the reply
+    /// into an empty buffer. Blocks the kernel thread as `Gate::serve` does.
     ///
     /// # Errors
     /// As there.
