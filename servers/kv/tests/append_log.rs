@@ -287,6 +287,12 @@ fn full_disk_refuses_changes() {
         let inside = |name: &str| format!("/proc/{}/root{place}/{name}", server.child.id());
         let mut client = server.client();
         assert_eq!(client.ask(&["set", "first", "1"]), Reply::ok());
+        // With `everysec`, the reply does not wait for the log's writer. If all changes came in the
+        // writer's first batch, the disk would be too small for the whole batch, and the log stays
+        // empty.
+        until("the first command is written", || {
+            has_whole_commands(&std::fs::read(inside("log")).expect("the log"))
+        });
         let value = "x".repeat(1000);
         let mut stored = 0;
         let refused = loop {
