@@ -4,10 +4,11 @@
 //! changes entries there. `waiter.rs` is a client that waits for an item of a list: the shard gives
 //! it one when a push arrives. `shared.rs` accounts for memory and has the append log, to which
 //! every change goes while its shard is locked. `value.rs` and `key.rs` are the types; `glob.rs`
-//! matches patterns.
+//! matches patterns, and `cleared.rs` frees the data that FLUSHALL has removed.
 //!
 //! Uses the append log; nothing here refers to clients or commands.
 
+pub mod cleared;
 pub mod databases;
 pub mod glob;
 pub mod key;
