@@ -275,8 +275,8 @@ fn replies_with_large_values_are_whole_and_of_one_moment() {
     assert_eq!(client.ask(&["get", "first"]), Reply::bulk("short"));
 }
 
-/// Values of all sizes come and go. What the allocator cannot return is bounded: new data is refused
-/// beyond twice `--maxmemory`, `--client-memory` and 160 MiB.
+/// Values of all sizes come and go. What the allocator cannot return is bounded: new data is
+/// refused beyond twice `--maxmemory`, `--client-memory` and 160 MiB.
 #[test]
 fn resident_memory_is_bounded_under_a_mixed_load() {
     const DATA: usize = 100 << 20;

@@ -1,5 +1,6 @@
-//! Each quota that a client can exceed: the client that does is cut, and is told which quota it was.
-//! The state of the gate and the metrics, both read over the control socket, have the reason too.
+//! Each quota that a client can exceed: the client that does is cut, and is told which quota it
+//! was. The state of the gate and the metrics, both read over the control socket, have the reason
+//! too.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -94,6 +95,8 @@ fn passes(name: &str, links: usize, bytes: usize, quota: &str) -> usize {
     }
 }
 
+/// A part of the test, and its name.
+type NamedPart = (&'static str, Box<dyn Fn()>);
 /// Name, quotas, number of links, bytes of a region, and how many regions fit.
 type Case = (&'static str, fn(&mut Quotas), usize, usize, usize);
 
@@ -126,7 +129,7 @@ fn each_quota_of_regions_and_bytes_is_enforced_and_named() {
         tell(&format!("{} fit", passes(name, links, bytes, &format!("Quotas::{name}"))));
         hear();
     };
-    let clients: Vec<(&str, Box<dyn Fn()>)> = CASES
+    let clients: Vec<NamedPart> = CASES
         .iter()
         .map(|case| (case.0, Box::new(move || client(case)) as Box<dyn Fn()>))
         .collect();

@@ -225,8 +225,8 @@ impl Channels {
     /// Sends `message` to all subscribers of `channel`. Returns the number of receivers.
     ///
     /// Works in slices, between which no lock that a subscriber needs is held, and calls `pause`. A
-    /// client that subscribes meanwhile may receive the message or not. All subscribers of a channel
-    /// receive its messages in the same order.
+    /// client that subscribes meanwhile may receive the message or not. All subscribers of a
+    /// channel receive its messages in the same order.
     pub fn publish(&self, channel: &[u8], message: &[u8], mut pause: impl FnMut()) -> usize {
         let turn = self.hasher.hash_one(channel) as usize % TURNS;
         let _turn = self.turns[turn].lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,9 +6,9 @@ use kumihimo::sync::Arc;
 
 use crate::budget::Share;
 use crate::commands::{SYNTAX, number};
+use crate::data::entry::Entry;
 use crate::data::glob;
 use crate::data::key::{FOREVER, Time};
-use crate::data::shard::Entry;
 use crate::data::value::Value;
 use crate::protocol::request::Args;
 use crate::session::{Answer, Session, shown};

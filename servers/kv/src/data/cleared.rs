@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use hashbrown::HashTable;
 use kumihimo::sync::Arc;
 
+use super::entry::Slot;
 use super::key::Time;
-use super::shard::Slot;
 use super::shared::Shared;
 use super::value::{Value, chunk};
 

@@ -6,8 +6,9 @@ use std::hash::BuildHasher;
 use kumihimo::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::cleared::Cleared;
+use super::entry::Entry;
 use super::key::{Key, SHARDS, Time};
-use super::shard::{Entry, Shard};
+use super::shard::Shard;
 use super::shared::Shared;
 
 /// Number of databases, which is Redis's default.

@@ -11,27 +11,11 @@ use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
 
 use super::cleared::Cleared;
+use super::entry::{Entry, Slot};
 use super::key::{FOREVER, Key, Time};
 use super::shared::Shared;
 use super::value::{End, List, Value, chunk};
 use super::waiter::Waiter;
-
-/// A key with its value and its expiry.
-pub struct Entry {
-    /// Name of the key.
-    pub key: Box<[u8]>,
-    /// Contents. Changes go through [`Shard::change`], which keeps the memory accounting correct.
-    pub value: Value,
-    /// Time of expiry, or `FOREVER`.
-    pub expires: Time,
-    hash: u64,
-}
-
-pub(super) enum Slot {
-    Used(Entry),
-    /// Number of the next free slot.
-    Free(Option<u32>),
-}
 
 /// A part of a database.
 pub struct Shard {
