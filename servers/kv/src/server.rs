@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kumihimo::sync::atomic::AtomicU64;
+use kumihimo::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use kumihimo::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 use crate::budget::Budget;
@@ -54,6 +54,19 @@ impl Default for Settings {
     }
 }
 
+/// Memory of a process without data and clients, and of an append log that is being written.
+const OWN_MEMORY: usize = 160 << 20;
+
+impl Settings {
+    /// Resident bytes beyond which new data is refused: twice the memory for data, because the
+    /// allocator cannot return a page with one living byte in it; the memory for clients; and what
+    /// the server needs itself. `None` without a limit for data.
+    pub fn most_resident(&self) -> Option<usize> {
+        let data = (self.max_memory != 0).then_some(self.max_memory)?;
+        Some(data.saturating_mul(2).saturating_add(self.client_memory).saturating_add(OWN_MEMORY))
+    }
+}
+
 /// State that all connections share.
 pub struct Server {
     /// The settings.
@@ -74,6 +87,15 @@ pub struct Server {
     pub(crate) address: OnceLock<SocketAddr>,
     stopping: Mutex<bool>,
     stopped: Condvar,
+    /// True while the resident memory is beyond what the limits admit.
+    crowded: AtomicBool,
+}
+
+/// Resident bytes of this process. `None` without /proc.
+pub fn resident() -> Option<usize> {
+    let status = kumihimo::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix(" kB")?.trim().parse::<usize>().ok()? << 10)
 }
 
 /// Statistics since the start.
@@ -96,6 +118,7 @@ impl Server {
             address: OnceLock::new(),
             stopping: Mutex::new(false),
             stopped: Condvar::new(),
+            crowded: AtomicBool::new(false),
             settings,
         }
     }
@@ -105,11 +128,28 @@ impl Server {
         self.address.get().map_or(0, SocketAddr::port)
     }
 
-    /// Returns whether the data would exceed the limit with `more` bytes.
+    /// Returns whether the data would exceed the limit with `more` bytes, or the process exceeds
+    /// what the limits admit: the allocator may have more memory than the data.
     #[inline]
     pub fn is_full(&self, more: usize) -> bool {
         self.settings.max_memory != 0
-            && self.databases.shared.memory().saturating_add(more) > self.settings.max_memory
+            && (self.databases.shared.memory().saturating_add(more) > self.settings.max_memory
+                || self.crowded.load(Relaxed))
+    }
+
+    /// Compares the resident memory with [`Settings::most_resident`].
+    pub(crate) fn check_resident(&self) {
+        let Some(most) = self.settings.most_resident() else { return };
+        let Some(resident) = resident() else { return };
+        let crowded = resident > most;
+        if self.crowded.swap(crowded, Relaxed) != crowded {
+            let (verb, most) = (if crowded { "refuses" } else { "takes" }, most >> 20);
+            eprintln!(
+                "kv: {verb} new data: {} MiB are resident, and {most} MiB are the most for these \
+                 limits",
+                resident >> 20
+            );
+        }
     }
 
     /// Requests a shutdown, for which [`Running::wait`](crate::Running::wait) waits.

@@ -219,3 +219,103 @@ fn one_large_write_does_not_exceed_maxmemory() {
     assert!(pushed < 6, "{pushed}");
     assert_eq!(client.ask(&["set", "small", "x"]), Reply::ok());
 }
+
+/// They are copied after the locks have been released.
+#[test]
+fn replies_with_large_values_are_whole_and_of_one_moment() {
+    let server = Served::start(&[]);
+    let mut client = server.client();
+    let large = |c: &str, size: usize| c.repeat(size);
+    let (first, second) = (large("a", 200_000), large("b", 64 << 10));
+    client.ask(&["set", "first", &first]);
+    client.ask(&["set", "second", &second]);
+    client.ask(&["set", "small", "x"]);
+    client.ask(&["rpush", "list", "item"]);
+    let names = ["small", "first", "none", "list", "second", "small", "first"];
+    let all: Vec<_> = ["mget"].into_iter().chain(names).collect();
+    let null = Reply::Bulk('$', None);
+    let items = client.ask(&all);
+    let expected = [
+        Reply::bulk("x"),
+        Reply::bulk(&first),
+        null.clone(),
+        null.clone(),
+        Reply::bulk(&second),
+        Reply::bulk("x"),
+        Reply::bulk(&first),
+    ];
+    assert!(items.members() == expected, "MGET");
+    // Behind each other, before the first is read.
+    for name in ["first", "small", "none", "second"] {
+        client.give(&["get", name]);
+    }
+    assert!(client.reply() == Reply::bulk(&first));
+    assert_eq!(client.reply(), Reply::bulk("x"));
+    assert_eq!(client.reply(), null);
+    assert!(client.reply() == Reply::bulk(&second));
+    // A text becomes large, and is changed while others read it.
+    client.ask(&["set", "grows", &"c".repeat(60_000)]);
+    let mut reader = server.client();
+    for n in 1..=100 {
+        reader.give(&["get", "grows"]);
+        let length = 60_000 + 1000 * n;
+        let grown = client.ask(&["append", "grows", &"d".repeat(1000)]);
+        assert_eq!(grown, Reply::integer(length as i64));
+        let text = reader.reply();
+        let text = text.bytes();
+        assert!([length, length - 1000].contains(&text.len()), "{} of {length}", text.len());
+        assert!(text[..60_000].iter().all(|byte| *byte == b'c'));
+        assert!(text[60_000..].iter().all(|byte| *byte == b'd'));
+    }
+    assert_eq!(client.ask(&["strlen", "grows"]), Reply::integer(160_000));
+    let wrong = Reply::error("WRONGTYPE Operation against a key holding the wrong kind of value");
+    assert_eq!(client.ask(&["lpush", "first", "x"]), wrong);
+    let old = client.ask(&["set", "first", "short", "get"]);
+    assert!(old == Reply::bulk(&first));
+    assert_eq!(client.ask(&["get", "first"]), Reply::bulk("short"));
+}
+
+/// Values of all sizes come and go. What the allocator cannot return is bounded: new data is
+/// refused beyond twice `--maxmemory`, `--client-memory` and 160 MiB.
+#[test]
+fn resident_memory_is_bounded_under_a_mixed_load() {
+    const DATA: usize = 100 << 20;
+    const CLIENTS: usize = 16 << 20;
+    let server = Served::start(&["--maxmemory", "100m", "--client-memory", "16m"]);
+    let mut client = server.client();
+    let mut random = kumihimo_tests::Random(1);
+    let mut most = 0;
+    let sizes = [(10, 400), (500, 3000), (20_000, 200_000), (1, 60), (4000, 70_000), (100, 1000)];
+    for (round, (from, to)) in sizes.into_iter().enumerate() {
+        let mut names = Vec::new();
+        // 100 commands at once, until the limit is reached.
+        loop {
+            let first = names.len();
+            for _ in 0..100 {
+                let name = format!("{round}:{}", names.len());
+                let size = random.below(to - from) + from;
+                client.give(&["set", &name, &"x".repeat(size as usize)]);
+                names.push(name);
+            }
+            let full = (first..names.len()).filter(|_| client.reply() != Reply::ok()).count();
+            if full > 0 {
+                break;
+            }
+        }
+        most = most.max(server.memory());
+        for some in names.chunks(100) {
+            let gone = some.iter().filter(|_| !random.one_in(4)).map(String::as_str);
+            let command: Vec<_> = ["del"].into_iter().chain(gone).collect();
+            if command.len() > 1 {
+                client.ask(&command);
+            }
+        }
+    }
+    println!("{:.2} of --maxmemory are resident at most", most as f64 / DATA as f64);
+    assert!(most <= 2 * DATA + CLIENTS + (160 << 20), "{most}");
+    let info = client.ask(&["info", "memory"]);
+    let info = String::from_utf8_lossy(info.bytes()).into_owned();
+    let shown = info.lines().find_map(|line| line.strip_prefix("used_memory_rss:"));
+    let shown: usize = shown.expect("a line").parse().expect("a number");
+    assert!(shown > DATA / 2 && shown <= most + CLIENTS, "{shown} of {most}");
+}

@@ -7,6 +7,7 @@ mod dying;
 mod hostile;
 mod pair;
 mod parts;
+mod quota_limits;
 mod quotas;
 mod seen;
 mod streams;

@@ -2,7 +2,8 @@
 //! to the subscriber's socket, so a publisher never waits for a subscriber.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
+use std::hash::BuildHasher;
+use std::ops::Bound;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -92,7 +93,7 @@ impl Outbox {
     }
 
     /// Sends queued messages until [`end`](Outbox::end) is called.
-    pub fn empty(&self, mut to: &Stream) {
+    pub fn empty(&self, to: &Stream) {
         loop {
             let idle = |state: &mut State| state.bytes.is_empty() && !state.over;
             let mut state =
@@ -103,7 +104,7 @@ impl Outbox {
             let batch = state.bytes.split();
             state.under_way = batch.len();
             drop(state);
-            if to.write_all(&batch).is_err() {
+            if to.send(&batch).is_err() {
                 let mut state = self.lock();
                 (state.over, state.bytes) = (true, BytesMut::new());
                 drop(state);
@@ -130,10 +131,52 @@ pub enum To {
     Pattern,
 }
 
+/// Subscribers that receive a message in a slice of its publication.
+const SLICE: usize = 16;
+/// Steps of comparisons with patterns in a slice.
+const SLICE_STEPS: usize = 1 << 16;
+/// Number of locks that order the messages of channels.
+const TURNS: usize = 16;
+
 /// All channels and patterns with subscribers.
 #[derive(Default)]
 pub struct Channels {
     to: RwLock<Subscriptions>,
+    /// Held while a message is published, by the hash of its channel.
+    turns: [Mutex<()>; TURNS],
+    hasher: foldhash::quality::RandomState,
+}
+
+/// A message on its way to the subscribers of one channel or pattern.
+struct Delivery {
+    /// The message in each version of the protocol.
+    forms: [BytesMut; 2],
+    /// The client that has received it last. Clients receive it in the order of their IDs.
+    last: Option<u64>,
+    count: usize,
+}
+
+impl Delivery {
+    fn new(words: &[&[u8]]) -> Delivery {
+        let forms = [Version::Two, Version::Three].map(|version| {
+            let mut form = Reply::new(version);
+            form.push(words.len());
+            words.iter().for_each(|word| form.bulk(word));
+            form.bytes
+        });
+        Delivery { forms, last: None, count: 0 }
+    }
+
+    /// Queues the message for the next subscribers. Returns whether more may follow.
+    fn send_some(&mut self, subscribers: &Subscribers) -> bool {
+        let from = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut left = SLICE;
+        for (id, outbox) in subscribers.range((from, Bound::Unbounded)).take(SLICE) {
+            outbox.put(|version| &self.forms[usize::from(version == Version::Three)]);
+            (self.last, self.count, left) = (Some(*id), self.count + 1, left - 1);
+        }
+        left == 0
+    }
 }
 
 #[derive(Default)]
@@ -180,30 +223,79 @@ impl Channels {
     }
 
     /// Sends `message` to all subscribers of `channel`. Returns the number of receivers.
-    pub fn publish(&self, channel: &[u8], message: &[u8]) -> usize {
-        let all = self.to.read().unwrap_or_else(PoisonError::into_inner);
-        let mut count = 0;
-        let mut send = |subscribers: &Subscribers, words: &[&[u8]]| {
-            let forms = [Version::Two, Version::Three].map(|version| {
-                let mut form = Reply::new(version);
-                form.push(words.len());
-                words.iter().for_each(|word| form.bulk(word));
-                form.bytes
-            });
-            for outbox in subscribers.values() {
-                outbox.put(|version| &forms[usize::from(version == Version::Three)]);
-                count += 1;
+    ///
+    /// Works in slices, between which no lock that a subscriber needs is held, and calls `pause`. A
+    /// client that subscribes meanwhile may receive the message or not. All subscribers of a
+    /// channel receive its messages in the same order.
+    pub fn publish(&self, channel: &[u8], message: &[u8], mut pause: impl FnMut()) -> usize {
+        let turn = self.hasher.hash_one(channel) as usize % TURNS;
+        let _turn = self.turns[turn].lock().unwrap_or_else(PoisonError::into_inner);
+        let direct = Delivery::new(&[b"message", channel, message]);
+        let mut count = self.deliver(direct, &mut pause, |all| all.channels.get(channel));
+        let mut behind = Bound::Unbounded;
+        while let Some((pattern, matched)) = self.next_pattern(&behind, channel, &mut pause) {
+            if matched {
+                let delivery = Delivery::new(&[b"pmessage", &pattern, channel, message]);
+                count += self.deliver(delivery, &mut pause, |all| all.patterns.get(&pattern));
             }
-        };
-        if let Some(subscribers) = all.channels.get(channel) {
-            send(subscribers, &[b"message", channel, message]);
-        }
-        for (pattern, subscribers) in &all.patterns {
-            if glob::matches(pattern, channel) {
-                send(subscribers, &[b"pmessage", pattern, channel, message]);
-            }
+            behind = Bound::Excluded(pattern);
         }
         count
+    }
+
+    /// Queues a message for the subscribers that `of` finds. Returns their number.
+    fn deliver(
+        &self,
+        mut delivery: Delivery,
+        pause: &mut impl FnMut(),
+        of: impl Fn(&Subscriptions) -> Option<&Subscribers>,
+    ) -> usize {
+        loop {
+            let all = self.to.read().unwrap_or_else(PoisonError::into_inner);
+            let more = of(&all).is_some_and(|subscribers| delivery.send_some(subscribers));
+            drop(all);
+            if !more {
+                return delivery.count;
+            }
+            pause();
+        }
+    }
+
+    /// The first pattern behind `behind` that matches `channel`, or the last one that was compared
+    /// with it in a slice, and whether it matches. `None` if there is none.
+    fn next_pattern(
+        &self,
+        behind: &Bound<Box<[u8]>>,
+        channel: &[u8],
+        pause: &mut impl FnMut(),
+    ) -> Option<(Box<[u8]>, bool)> {
+        let all = self.to.read().unwrap_or_else(PoisonError::into_inner);
+        let mut steps = 0_usize;
+        let from = match behind {
+            Bound::Excluded(pattern) => Bound::Excluded(&**pattern),
+            _ => Bound::Unbounded,
+        };
+        let mut last = None;
+        for pattern in all.patterns.range::<[u8], _>((from, Bound::Unbounded)).map(|(one, _)| one) {
+            steps = steps.saturating_add(glob::cost(pattern, channel));
+            if steps > SLICE_STEPS {
+                last = Some(pattern.clone());
+                break;
+            }
+            if glob::matches(pattern, channel) {
+                return Some((pattern.clone(), true));
+            }
+        }
+        drop(all);
+        let pattern = last?;
+        // Compared without the lock: the comparison may be too long for a slice.
+        let mut matching = glob::Matching::default();
+        loop {
+            pause();
+            if let Some(matched) = matching.run(&pattern, channel, SLICE_STEPS) {
+                return Some((pattern, matched));
+            }
+        }
     }
 
     /// Numbers of channels and of patterns that have subscribers.
@@ -212,3 +304,6 @@ impl Channels {
         (all.channels.len(), all.patterns.len())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,10 @@
 use std::io::{self, Read, Write};
 
 use kumihimo::net::{Shutdown, TcpStream, UnixStream};
+use kumihimo::thread;
+
+/// Bytes that are written before other microprocesses run: the kernel copies them.
+const SLICE: usize = 64 << 10;
 
 /// A connected socket. Several microprocesses may use it at the same time.
 pub enum Stream {
@@ -20,6 +24,21 @@ impl Stream {
             Stream::Tcp(stream) => stream.shutdown(how),
             Stream::Unix(stream) => stream.shutdown(how),
         };
+    }
+
+    /// Writes all of `bytes`, in slices between which other microprocesses run.
+    ///
+    /// # Errors
+    /// As write(2).
+    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut slices = bytes.chunks(SLICE).peekable();
+        while let Some(slice) = slices.next() {
+            (&mut &*self).write_all(slice)?;
+            if slices.peek().is_some() {
+                thread::yield_now();
+            }
+        }
+        Ok(())
     }
 
     /// Sets the longest time that a read waits.

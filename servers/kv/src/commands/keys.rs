@@ -6,8 +6,10 @@ use kumihimo::sync::Arc;
 
 use crate::budget::Share;
 use crate::commands::{SYNTAX, number};
+use crate::data::entry::Entry;
 use crate::data::glob;
 use crate::data::key::{FOREVER, Time};
+use crate::data::value::Value;
 use crate::protocol::request::Args;
 use crate::session::{Answer, Session, shown};
 
@@ -33,7 +35,27 @@ pub fn del(session: &mut Session, args: Args<'_>) -> Answer {
     }
     drop(shards);
     session.reply.count(gone.len());
+    free(session, gone);
     Ok(())
+}
+
+/// Frees entries that have been removed, in slices.
+fn free(session: &mut Session, gone: Vec<Entry>) {
+    let mut left = SLICE_KEYS;
+    for mut entry in gone {
+        if let Value::List(list) = &mut entry.value {
+            while list.len() > SLICE_KEYS {
+                list.drop_last(SLICE_KEYS);
+                session.step_aside();
+            }
+        }
+        drop(entry);
+        left -= 1;
+        if left == 0 {
+            session.step_aside();
+            left = SLICE_KEYS;
+        }
+    }
 }
 
 /// `EXISTS key ...`
@@ -338,7 +360,13 @@ pub fn flushall(session: &mut Session, args: Args<'_>) -> Answer {
                 && (word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync")) => {}
         Some(_) => return Err(SYNTAX),
     }
-    Arc::clone(&session.server).databases.clear();
+    let cleared = session.server.databases.clear();
+    for mut cleared in cleared {
+        while !cleared.is_empty() {
+            cleared.free_some();
+            session.step_aside();
+        }
+    }
     session.reply.ok();
     Ok(())
 }

@@ -12,7 +12,8 @@ use crate::session::{Answer, Session};
 
 /// `PUBLISH channel message`
 pub fn publish(session: &mut Session, args: Args<'_>) -> Answer {
-    let count = session.server.channels.publish(args.at(1), args.at(2));
+    let server = Arc::clone(&session.server);
+    let count = server.channels.publish(args.at(1), args.at(2), || session.step_aside());
     session.reply.count(count);
     Ok(())
 }

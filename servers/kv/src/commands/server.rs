@@ -144,6 +144,7 @@ fn about_memory(session: &Session) -> Lines {
         ("used_memory", (shared.memory() + server.budget.used()).to_string()),
         ("mem_clients_normal", server.budget.used().to_string()),
         ("used_memory_peak", shared.peak().to_string()),
+        ("used_memory_rss", crate::server::resident().unwrap_or(0).to_string()),
         ("maxmemory", server.settings.max_memory.to_string()),
         ("maxmemory_policy", "noeviction".to_owned()),
     ])

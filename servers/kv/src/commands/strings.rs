@@ -6,7 +6,8 @@ use crate::commands::keys::{Unit, expiry};
 use crate::commands::{SYNTAX, number};
 use crate::data::key::{FOREVER, Time};
 use crate::data::shard::{Shard, WRONG_TYPE};
-use crate::data::value::Value;
+use crate::data::value::{LARGE, Value};
+use crate::protocol::reply::Reply;
 use crate::protocol::request::{Args, MAX_BULK};
 use crate::session::{Answer, Session, wrong_arity};
 
@@ -14,7 +15,13 @@ use crate::session::{Answer, Session, wrong_arity};
 pub fn get(session: &mut Session, args: Args<'_>) -> Answer {
     let key = session.key(args.at(1));
     let mut shard = session.server.databases.lock(session.number, &key);
-    session.reply.bulk_or_null(shard.text(&key, session.now)?);
+    let mut large = LargeTexts::default();
+    match shard.find(&key, session.now) {
+        Some(slot) => large.push(&mut session.reply, &shard.entry(slot).value)?,
+        None => session.reply.null(),
+    }
+    drop(shard);
+    large.copy(session);
     Ok(())
 }
 
@@ -22,6 +29,7 @@ pub fn get(session: &mut Session, args: Args<'_>) -> Answer {
 pub fn set(session: &mut Session, args: Args<'_>) -> Answer {
     let how = if args.len() == 3 { How::default() } else { how(session, args)? };
     let (key, value) = (session.key(args.at(1)), args.at(2));
+    let large = copied(session, value);
     let mut shard = session.server.databases.lock(session.number, &key);
     if how.get {
         session.reply.bulk_or_null(shard.text(&key, session.now)?);
@@ -40,7 +48,10 @@ pub fn set(session: &mut Session, args: Args<'_>) -> Answer {
         (true, Some(slot)) => shard.entry(slot).expires,
         _ => how.expires,
     };
-    let old = shard.set(&key, slot, value, expires);
+    let old = match large {
+        None => shard.set(&key, slot, value, expires),
+        Some(large) => shard.put(&key, slot, large, expires),
+    };
     record_set(&shard, key.bytes, value, expires);
     drop(shard);
     drop(old);
@@ -141,14 +152,95 @@ pub fn mget(session: &mut Session, args: Args<'_>) -> Answer {
     session.reply.array(args.len() - 1);
     let server = Arc::clone(&session.server);
     let mut shards = server.databases.lock_all(session.number, args.from(1));
+    let mut large = LargeTexts::default();
     for name in args.from(1) {
         let key = server.databases.key(name);
-        session.reply.bulk_or_null(shards.of(&key).text(&key, session.now).unwrap_or_default());
+        let shard = shards.of(&key);
+        match shard.find(&key, session.now) {
+            Some(slot) => {
+                if large.push(&mut session.reply, &shard.entry(slot).value).is_err() {
+                    session.reply.null();
+                }
+            }
+            None => session.reply.null(),
+        }
         if session.reply.refused {
             break;
         }
     }
+    drop(shards);
+    large.copy(session);
     Ok(())
+}
+
+/// Bytes of large texts that are copied before other microprocesses run.
+const SLICE: usize = 64 << 10;
+
+/// The large texts of a reply. They are copied after the locks have been released, in slices.
+#[derive(Default)]
+struct LargeTexts {
+    /// Position in the replies, and the text that belongs there.
+    texts: Vec<(usize, Arc<Vec<u8>>)>,
+    bytes: usize,
+}
+
+impl LargeTexts {
+    /// Appends a text to the replies, or remembers its place.
+    ///
+    /// # Errors
+    /// If the value is no text.
+    fn push(&mut self, reply: &mut Reply, value: &Value) -> Result<(), &'static str> {
+        match value {
+            Value::Text(text) if self.texts.is_empty() => reply.bulk(text),
+            Value::Text(text) => {
+                // The texts before this one have their memory already.
+                if reply.fits(self.bytes + text.len() + 32) {
+                    reply.bulk(text);
+                }
+            }
+            Value::Large(text) => {
+                if reply.fits(self.bytes + text.len() + 32) {
+                    self.texts.push((reply.bulk_around(text.len()), Arc::clone(text)));
+                    self.bytes += text.len();
+                }
+            }
+            Value::List(_) => return Err(WRONG_TYPE),
+        }
+        Ok(())
+    }
+
+    /// Copies the texts to their places.
+    fn copy(self, session: &mut Session) {
+        let Some((first, _)) = self.texts.first() else { return };
+        if session.reply.refused {
+            return;
+        }
+        let mut at = *first;
+        let mut rest = session.reply.bytes.split_off(at);
+        session.reply.bytes.reserve(rest.len() + self.bytes);
+        for (place, text) in self.texts {
+            session.reply.bytes.extend_from_slice(&rest.split_to(place - at));
+            at = place;
+            for part in text.chunks(SLICE) {
+                session.reply.bytes.extend_from_slice(part);
+                session.step_aside();
+            }
+        }
+        session.reply.bytes.extend_from_slice(&rest);
+    }
+}
+
+/// Copies a large text, before the shard that will have it is locked.
+fn copied(session: &mut Session, text: &[u8]) -> Option<Value> {
+    if text.len() < LARGE {
+        return None;
+    }
+    let mut copy = Vec::with_capacity(text.len());
+    for part in text.chunks(SLICE) {
+        copy.extend_from_slice(part);
+        session.step_aside();
+    }
+    Some(Value::text(copy))
 }
 
 /// `MSET key value ...`
@@ -184,19 +276,28 @@ pub fn append(session: &mut Session, args: Args<'_>) -> Answer {
             shard.set(&key, None, more, FOREVER);
             more.len()
         }
-        Some(slot) => shard.change(slot, |value| match value {
-            Value::Text(text) if text.len() + more.len() > MAX_BULK => {
-                Err("string exceeds maximum allowed size (proto-max-bulk-len)")
+        Some(slot) => shard.change(slot, |value| {
+            let text = match value {
+                Value::Text(text) => text,
+                // Copied only if a reader has it.
+                Value::Large(text) => Arc::make_mut(text),
+                Value::List(_) => return Err(WRONG_TYPE),
+            };
+            let length = text.len() + more.len();
+            if length > MAX_BULK {
+                return Err("string exceeds maximum allowed size (proto-max-bulk-len)");
             }
-            Value::Text(text) => {
-                if text.capacity() - text.len() < more.len() {
-                    // As in Redis: doubled, or by 1 MiB beyond that size.
-                    text.reserve_exact(more.len() + text.len().min(1 << 20));
-                }
-                text.extend_from_slice(more);
-                Ok(text.len())
+            if text.capacity() - text.len() < more.len() {
+                // As in Redis: doubled, or by 1 MiB beyond that size.
+                text.reserve_exact(more.len() + text.len().min(1 << 20));
             }
-            Value::List(_) => Err(WRONG_TYPE),
+            text.extend_from_slice(more);
+            if let Value::Text(text) = value
+                && length >= LARGE
+            {
+                *value = Value::text(std::mem::take(text));
+            }
+            Ok(length)
         })?,
     };
     shard.record(&[b"APPEND", key.bytes, more]);

@@ -5,8 +5,10 @@ use std::hash::BuildHasher;
 
 use kumihimo::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::cleared::Cleared;
+use super::entry::Entry;
 use super::key::{Key, SHARDS, Time};
-use super::shard::{Entry, Shard};
+use super::shard::Shard;
 use super::shared::Shared;
 
 /// Number of databases, which is Redis's default.
@@ -72,16 +74,16 @@ impl Databases {
         Locked(std::array::from_fn(|i| wanted[i].then(|| self.shard(number, i))))
     }
 
-    /// Removes all keys of all databases atomically.
-    pub fn clear(&self) {
+    /// Removes all keys of all databases atomically, in a time that does not depend on their
+    /// number. The caller frees them.
+    pub fn clear(&self) -> Vec<Cleared> {
         let mut locked: Vec<_> = (0..DATABASES).map(|number| self.lock_whole(number)).collect();
-        let all: Vec<_> =
-            locked.iter_mut().flat_map(|database| database.shards().map(Shard::clear)).collect();
+        let all = locked.iter_mut().flat_map(|database| database.shards().map(Shard::clear));
+        let all = all.filter(|one| !one.is_empty()).collect();
         if let Some(log) = self.shared.log.get() {
             log.append(0, &[b"FLUSHALL"]);
         }
-        drop(locked);
-        drop(all);
+        all
     }
 
     /// Continues a `SCAN` of database `number` at `cursor`: visits about `count` keys, fewer if

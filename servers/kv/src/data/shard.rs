@@ -10,35 +10,21 @@ use hashbrown::HashTable;
 use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
 
+use super::cleared::Cleared;
+use super::entry::{Entry, Slot};
 use super::key::{FOREVER, Key, Time};
 use super::shared::Shared;
 use super::value::{End, List, Value, chunk};
 use super::waiter::Waiter;
-
-/// A key with its value and its expiry.
-pub struct Entry {
-    /// Name of the key.
-    pub key: Box<[u8]>,
-    /// Contents. Changes go through [`Shard::change`], which keeps the memory accounting correct.
-    pub value: Value,
-    /// Time of expiry, or `FOREVER`.
-    pub expires: Time,
-    hash: u64,
-}
-
-enum Slot {
-    Used(Entry),
-    /// Number of the next free slot.
-    Free(Option<u32>),
-}
 
 /// A part of a database.
 pub struct Shard {
     table: HashTable<u32>,
     slots: Vec<Slot>,
     free: Option<u32>,
-    /// Entries that expire, ordered by time.
+    /// Entries that expire, ordered by time, and the sum of their times.
     due: BTreeSet<(Time, u32)>,
+    due_sum: u128,
     /// Waiters for an item under a key, in order of arrival.
     waiting: HashMap<Box<[u8]>, VecDeque<Arc<Waiter>>, foldhash::quality::RandomState>,
     shared: Arc<Shared>,
@@ -59,6 +45,7 @@ impl Shard {
             slots: Vec::new(),
             free: None,
             due: BTreeSet::new(),
+            due_sum: 0,
             waiting: HashMap::default(),
             shared,
             number,
@@ -105,6 +92,7 @@ impl Shard {
         let Some(slot) = self.find(key, now) else { return Ok(None) };
         match &self.entry(slot).value {
             Value::Text(text) => Ok(Some(text)),
+            Value::Large(text) => Ok(Some(text)),
             Value::List(_) => Err(WRONG_TYPE),
         }
     }
@@ -117,7 +105,7 @@ impl Shard {
         let Some(slot) = self.find(key, now) else { return Ok(None) };
         match &self.entry(slot).value {
             Value::List(list) => Ok(Some((slot, list))),
-            Value::Text(_) => Err(WRONG_TYPE),
+            Value::Text(_) | Value::Large(_) => Err(WRONG_TYPE),
         }
     }
 
@@ -132,9 +120,7 @@ impl Shard {
         expires: Time,
     ) -> Option<Value> {
         let Some(slot) = slot else {
-            let mut text = Vec::with_capacity(value.len());
-            text.extend_from_slice(value);
-            let slot = self.insert(key, Value::Text(text));
+            let slot = self.insert(key, Value::text(value.to_vec()));
             self.set_expiry(slot, expires);
             return None;
         };
@@ -150,8 +136,27 @@ impl Shard {
                 text.extend_from_slice(value);
                 None
             }
-            old => Some(std::mem::replace(old, Value::Text(value.to_vec()))),
+            old => Some(std::mem::replace(old, Value::text(value.to_vec()))),
         })
+    }
+
+    /// As [`set`](Shard::set), with a value that has been made before the shard was locked.
+    pub fn put(
+        &mut self,
+        key: &Key<'_>,
+        slot: Option<u32>,
+        value: Value,
+        expires: Time,
+    ) -> Option<Value> {
+        let Some(slot) = slot else {
+            let slot = self.insert(key, value);
+            self.set_expiry(slot, expires);
+            return None;
+        };
+        if self.entry(slot).expires != expires {
+            self.set_expiry(slot, expires);
+        }
+        self.change(slot, |old| Some(std::mem::replace(old, value)))
     }
 
     /// Adds `key`, which must not exist, and returns its slot.
@@ -218,7 +223,7 @@ impl Shard {
     pub fn change_list<R>(&mut self, slot: u32, change: impl FnOnce(&mut List) -> R) -> R {
         let (result, empty) = self.change(slot, |value| match value {
             Value::List(list) => (change(list), list.is_empty()),
-            Value::Text(_) => panic!("a text was taken for a list"),
+            Value::Text(_) | Value::Large(_) => panic!("a text was taken for a list"),
         });
         if empty {
             drop(self.remove(slot));
@@ -230,11 +235,11 @@ impl Shard {
     pub fn set_expiry(&mut self, slot: u32, expires: Time) {
         let entry = self.entry_mut(slot);
         let before = std::mem::replace(&mut entry.expires, expires);
-        if before != FOREVER {
-            self.due.remove(&(before, slot));
+        if before != FOREVER && self.due.remove(&(before, slot)) {
+            self.due_sum -= u128::from(before);
         }
-        if expires != FOREVER {
-            self.due.insert((expires, slot));
+        if expires != FOREVER && self.due.insert((expires, slot)) {
+            self.due_sum += u128::from(expires);
         }
     }
 
@@ -264,14 +269,7 @@ impl Shard {
 
     /// Number of keys that expire, and the sum of their expiry times.
     pub fn expiring(&self) -> (usize, u128) {
-        (self.due.len(), self.due.iter().map(|(time, _)| u128::from(*time)).sum())
-    }
-
-    fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.slots.iter().filter_map(|slot| match slot {
-            Slot::Used(entry) => Some(entry),
-            Slot::Free(_) => None,
-        })
+        (self.due.len(), self.due_sum)
     }
 
     /// Visits at most `count` slots from `from` on, until `each` returns false. Returns the next
@@ -295,19 +293,17 @@ impl Shard {
         (to < self.slots.len()).then_some(to)
     }
 
-    /// Removes all entries. The caller drops them after it has released the lock.
-    pub fn clear(&mut self) -> impl Sized + use<> {
-        let gone: usize =
-            self.entries().map(|entry| chunk(entry.key.len()) + entry.value.footprint()).sum();
-        self.account(gone, 0);
-        let all = (
+    /// Removes all entries, in a time that does not depend on their number. The caller frees them
+    /// after it has released the lock.
+    pub fn clear(&mut self) -> Cleared {
+        (self.free, self.due_sum) = (None, 0);
+        Cleared::new(
+            Arc::clone(&self.shared),
             std::mem::take(&mut self.table),
             std::mem::take(&mut self.slots),
             std::mem::take(&mut self.due),
-            self.free.take(),
-        );
-        self.recount();
-        all
+            std::mem::take(&mut self.counted),
+        )
     }
 
     /// Appends a change to the log. The caller still holds the shard's lock, so records are in the
@@ -348,13 +344,13 @@ impl Shard {
             let Some(claim) = waiter.claim() else { continue };
             let bytes = match &self.entry(slot).value {
                 Value::List(list) => list.bytes_at(waiter.end, 1) + key.bytes.len() + 64,
-                Value::Text(_) => panic!("a text was taken for a list"),
+                Value::Text(_) | Value::Large(_) => panic!("a text was taken for a list"),
             };
             // A waiter that holds too much memory gets an error, and the next one the item.
             let Some((claim, share)) = claim.reserve(bytes) else { continue };
             let (item, last) = self.change(slot, |value| match value {
                 Value::List(list) => (list.pop(waiter.end), list.is_empty()),
-                Value::Text(_) => panic!("a text was taken for a list"),
+                Value::Text(_) | Value::Large(_) => panic!("a text was taken for a list"),
             });
             let name: &[u8] = if waiter.end == End::Left { b"LPOP" } else { b"RPOP" };
             self.record(&[name, key.bytes]);

@@ -2,19 +2,32 @@
 
 use std::collections::VecDeque;
 
+use kumihimo::sync::Arc;
+
+/// Size from which on a text is [`Value::Large`].
+pub const LARGE: usize = 64 << 10;
+
 /// A value.
 pub enum Value {
     /// Bytes; a number is its decimal digits.
     Text(Vec<u8>),
+    /// As `Text`, with so many bytes that they are copied without the lock of the shard. A reader
+    /// keeps the bytes that it has found.
+    Large(Arc<Vec<u8>>),
     /// A list. Empty only while a command changes it.
     List(Box<List>),
 }
 
 impl Value {
+    /// A text.
+    pub fn text(text: Vec<u8>) -> Value {
+        if text.len() < LARGE { Value::Text(text) } else { Value::Large(Arc::new(text)) }
+    }
+
     /// Name of the type, as in the reply to `TYPE`.
     pub fn kind(&self) -> &'static str {
         match self {
-            Value::Text(_) => "string",
+            Value::Text(_) | Value::Large(_) => "string",
             Value::List(_) => "list",
         }
     }
@@ -23,6 +36,8 @@ impl Value {
     pub fn footprint(&self) -> usize {
         match self {
             Value::Text(text) => chunk(text.capacity()),
+            // Beside two counters.
+            Value::Large(text) => chunk(text.capacity()) + chunk(size_of::<Vec<u8>>() + 16),
             Value::List(list) => {
                 chunk(size_of::<List>())
                     + chunk(list.items.capacity() * size_of::<Box<[u8]>>())
@@ -95,6 +110,13 @@ impl List {
             self.items.shrink_to(self.items.len() * 2);
         }
         Some(item)
+    }
+
+    /// Drops up to `count` items at the right end.
+    pub fn drop_last(&mut self, count: usize) {
+        let kept = self.items.len().saturating_sub(count);
+        self.bytes -= self.items.range(kept..).map(|item| chunk(item.len())).sum::<usize>();
+        self.items.truncate(kept);
     }
 
     /// The items at positions `from..to`.

@@ -124,6 +124,15 @@ impl Reply {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
+    /// What stands before and behind a bulk string of `length` bytes. Returns the place of the
+    /// bytes, which are put there later. Their memory has been counted.
+    pub fn bulk_around(&mut self, length: usize) -> usize {
+        self.header(b'$', length);
+        let place = self.bytes.len();
+        self.bytes.extend_from_slice(b"\r\n");
+        place
+    }
+
     /// Text. In RESP3, a verbatim string.
     pub fn verbatim(&mut self, text: &str) {
         if self.version == Version::Two {

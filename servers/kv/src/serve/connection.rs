@@ -1,7 +1,7 @@
 //! The loop of one connection: read, run every complete command in the buffer, write all replies
 //! together, repeat.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use kumihimo::sync::Arc;
@@ -119,7 +119,7 @@ impl Connection {
         if session.outbox.is_some() {
             session.hand_over();
         } else if !session.reply.bytes.is_empty() {
-            (&*self.stream).write_all(&session.reply.bytes)?;
+            self.stream.send(&session.reply.bytes)?;
             if session.reply.bytes.capacity() > SMALL_REPLY {
                 session.reply.bytes = Default::default();
             } else {

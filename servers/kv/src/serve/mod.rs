@@ -207,6 +207,7 @@ fn write_log(server: &Server, file: &File, good: u64) {
 fn expire(server: &Server) {
     while !server.stops_within(EXPIRE_EVERY) {
         server.databases.expire(now());
+        server.check_resident();
     }
 }
 

@@ -219,13 +219,19 @@ impl Session {
     /// # Errors
     /// If the client is being disconnected.
     pub fn pause(&mut self) -> Answer {
-        self.show();
-        thread::yield_now();
+        self.step_aside();
         if self.client.as_ref().is_some_and(|client| client.is_killed()) {
             self.after = After::Drop;
             return Err("the client is disconnected".into());
         }
         Ok(())
+    }
+
+    /// Lets other microprocesses run in the middle of a long command that cannot be given up, while
+    /// it holds no lock that they need.
+    pub fn step_aside(&mut self) {
+        self.show();
+        thread::yield_now();
     }
 
     /// Removes all subscriptions.
