@@ -7,7 +7,8 @@ use super::value::Value;
 pub struct Entry {
     /// Name of the key.
     pub key: Box<[u8]>,
-    /// Contents. Changes go through [`Shard::change`](super::shard::Shard::change), which keeps the memory accounting correct.
+    /// Contents. Changes go through [`Shard::change`](super::shard::Shard::change), which keeps the
+    /// memory accounting correct.
     pub value: Value,
     /// Time of expiry, or `FOREVER`.
     pub expires: Time,
