@@ -42,11 +42,11 @@ pub mod watchdog;
 
 pub use handoff::slot::{Claim, Slot};
 pub use handoff::{barrier, carriers, page, return_queue, slot};
-pub use pool::Unparker;
 pub use report::unavailable::Unavailable;
 #[cfg(not(loom))]
 pub use {
     linux::{bpf, cores, limit, perf, wakeup, watch},
+    pool::Unparker,
     pool::counts::Counts,
     pool::kernel::Kernel,
     pool::kernel_thread::KernelThread,

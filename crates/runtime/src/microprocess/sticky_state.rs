@@ -127,5 +127,5 @@ pub(crate) struct StickyCounts {
     pub(crate) sleeps: AtomicU64,
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
