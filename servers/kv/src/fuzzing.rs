@@ -126,6 +126,7 @@ impl Served {
                 cursor = self.0.databases.scan(number, cursor, 1 << 20, 0, |entry| {
                     let parts = match &entry.value {
                         Value::Text(text) => vec![text.clone()],
+                        Value::Large(text) => vec![text.to_vec()],
                         Value::List(list) => {
                             list.range(0, list.len()).map(<[u8]>::to_vec).collect()
                         }

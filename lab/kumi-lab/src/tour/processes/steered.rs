@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use kumihimo::machine::{self, Action, Done, Machine};
+use kumihimo::machine::{self, Action, Done, Machine, State};
 use kumihimo::policy::RoundRobin;
 use kumihimo::resource::Id;
 use kumihimo::runtime::Runtime;
@@ -195,6 +195,12 @@ fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     let from = sheet.column();
     let asked = Instant::now();
     let done = process.act(id, Action::Suspend).map_err(said)?;
+    // On a busy machine it may wait in the kernel for its turn, and stop only after that.
+    while done == Done::OnReturn
+        && process.microprocess(id).map_err(said)?.state != State::Suspended
+    {
+        thread::sleep(Duration::from_millis(1));
+    }
     let took = asked.elapsed();
     let before = sheet.totals();
     // From here on, the microprocess must be resumed. The rows are requested individually, because
@@ -211,7 +217,7 @@ fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     let after = sheet.totals();
     seen.at.1 = sheet.column();
     process.act(id, Action::Resume).map_err(said)?;
-    check(done == Done::Now, || format!("suspend: {done:?}"))?;
+    check(matches!(done, Done::Now | Done::OnReturn), || format!("suspend: {done:?}"))?;
     film.until(sheet, COLUMNS, Some(&seen));
     seen.meanwhile = std::array::from_fn(|row| after[row] - before[row]);
     seen.total = after[ONE];
