@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use kumihimo_bench_kit::{Lateness, raise_descriptors};
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 /// Size of a request and of its reply.
@@ -127,7 +128,11 @@ impl Load {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 256];
         let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
         while under_way > 0 {
-            let (ready, _) = epoll::wait(&self.epoll, &mut events, Some(&patience))?;
+            let ready = match epoll::wait(&self.epoll, &mut events, Some(&patience)) {
+                Ok((ready, _)) => ready,
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(e.into()),
+            };
             if ready.is_empty() {
                 let message =
                     format!("{under_way} replies are missing after {} s", PATIENCE.as_secs());

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use kumihimo_bench_kit::{Lateness, raise_descriptors};
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 
 use super::echo::{Connection, Load, connect};
 use super::outside::precise;
@@ -105,7 +106,11 @@ impl Paced {
                 if next < end { next.saturating_duration_since(Instant::now()) } else { PATIENCE };
             let wait =
                 Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
-            let (ready, _) = epoll::wait(&self.epoll, &mut events, Some(&wait))?;
+            let ready = match epoll::wait(&self.epoll, &mut events, Some(&wait)) {
+                Ok((ready, _)) => ready,
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(e.into()),
+            };
             if ready.is_empty() && next >= end {
                 let message =
                     format!("replies of high priority are missing after {} s", PATIENCE.as_secs());

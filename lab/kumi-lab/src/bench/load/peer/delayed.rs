@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use kumihimo_bench_unwrapped::reply;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// Length of the accept queue, limited by `net.core.somaxconn`: thousands of connections arrive at
@@ -76,7 +77,11 @@ impl Server {
                 .map(|Reverse((at, ..))| at.saturating_duration_since(Instant::now()));
             let wait = wait
                 .map(|w| Timespec { tv_sec: w.as_secs() as i64, tv_nsec: w.subsec_nanos().into() });
-            let (ready, _) = epoll::wait(&self.epoll, &mut events, wait.as_ref())?;
+            let ready = match epoll::wait(&self.epoll, &mut events, wait.as_ref()) {
+                Ok((ready, _)) => ready,
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(e.into()),
+            };
             for event in ready {
                 match event.data.u64() {
                     LISTENER => self.accept()?,

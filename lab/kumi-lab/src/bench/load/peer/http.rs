@@ -7,6 +7,7 @@ use std::thread;
 
 use kumihimo_bench_unwrapped::reply;
 use rustix::event::epoll;
+use rustix::io::Errno;
 
 /// Size of the longest reply.
 const SIZE: usize = 1024;
@@ -64,7 +65,11 @@ fn drive(port: u16, connections: usize, requests: usize) -> io::Result<()> {
     let mut open = connections;
     let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 256];
     while open > 0 {
-        let (ready, _) = epoll::wait(&epoll, &mut events, None)?;
+        let ready = match epoll::wait(&epoll, &mut events, None) {
+            Ok((ready, _)) => ready,
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e.into()),
+        };
         for event in ready {
             let place = &mut all[event.data.u64() as usize];
             let Some(connection) = place else { continue };
