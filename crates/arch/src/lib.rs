@@ -57,7 +57,7 @@ pub use machine::{
 pub mod irrevocable;
 pub mod kernel_attributes;
 mod kind;
-mod lock;
+pub mod lock;
 pub use lock::hold_still;
 pub mod overflow;
 mod seam;

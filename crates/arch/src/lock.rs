@@ -35,14 +35,18 @@ const HELD: u32 = 1;
 /// Held, and at least one waiter may be asleep.
 const AWAITED: u32 = 2;
 
-pub(crate) struct Lock(AtomicU32);
+/// A lock as this module describes. `kumi run` uses it for its heap.
+#[derive(Debug)]
+pub struct Lock(AtomicU32);
 
 impl Lock {
-    pub(crate) const fn new() -> Self {
+    /// Creates a free lock.
+    pub const fn new() -> Self {
         Lock(AtomicU32::new(FREE))
     }
 
-    pub(crate) fn lock(&self) {
+    /// Acquires the lock. Blocks the kernel thread. The holder must not switch.
+    pub fn lock(&self) {
         if let Some((begin, _)) = STILL.get() {
             begin();
         }
@@ -62,7 +66,8 @@ impl Lock {
         }
     }
 
-    pub(crate) fn unlock(&self) {
+    /// Releases the lock.
+    pub fn unlock(&self) {
         if self.0.swap(FREE, Ordering::Release) == AWAITED {
             futex(&self.0, libc::FUTEX_WAKE, 1);
         }
@@ -72,7 +77,7 @@ impl Lock {
     }
 
     /// Runs `f` with the lock held, and releases the lock even if `f` unwinds.
-    pub(crate) fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+    pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
         struct Held<'a>(&'a Lock);
         impl Drop for Held<'_> {
             fn drop(&mut self) {

@@ -100,7 +100,8 @@ pub mod park {
     pub use crate::upcall::bind::is_bound;
     pub use crate::upcall::regain::switch_point;
     pub use crate::wait::park::{
-        current, is_microprocess, on_vp, park, sleeps_are_told, vps, waits_as_microprocess,
+        current, is_microprocess, may_switch, on_vp, park, sleeps_are_told, vps,
+        waits_as_microprocess,
     };
 }
 

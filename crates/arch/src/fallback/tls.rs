@@ -44,6 +44,19 @@ impl Tls {
         Kind::Kernel
     }
 
+    /// Returns 0: the layout of blocks is not known.
+    pub fn number(&self) -> u32 {
+        0
+    }
+
+    /// Runs `f`.
+    ///
+    /// # Safety
+    /// None of its own; the other architecture has requirements.
+    pub unsafe fn with_number<R>(&self, _number: u32, f: impl FnOnce() -> R) -> R {
+        f()
+    }
+
     /// Returns the reason for [`Tls::kind`] as text.
     pub fn why(&self) -> &str {
         &self.why

@@ -227,6 +227,7 @@ where
         bound: false,
         deadline: None,
         due_ns: None,
+        on_block: None,
     };
     let started = match spawn::spawn(&order, None, f) {
         Ok(started) => started,

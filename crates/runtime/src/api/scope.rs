@@ -301,7 +301,7 @@ impl Builder {
         data.running.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the scope does not return before `running` is 0, and the handle's lifetime keeps
         // the outcome inside 'scope.
-        match unsafe { self.spawn_in(Some(data), f) } {
+        match unsafe { self.spawn_in(Some(data), None, f) } {
             Ok(handle) => {
                 data.enrol(handle.thread().waiter());
                 Ok(ScopedJoinHandle { handle, data })

@@ -176,7 +176,29 @@ impl Builder {
         T: Send,
     {
         // SAFETY: the caller's promise.
-        unsafe { self.spawn_in(None, f) }
+        unsafe { self.spawn_in(None, None, f) }
+    }
+
+    /// As [`spawn_unchecked`](Builder::spawn_unchecked), and passes the address of the new
+    /// thread-local block (its FS base) to `on_block` before the microprocess may run: 0 for a
+    /// lean one, and no call at all for a kernel thread (1:1 mode). `on_block` must not switch.
+    ///
+    /// # Errors
+    /// As [`spawn`](Builder::spawn).
+    ///
+    /// # Safety
+    /// As for `spawn_unchecked`.
+    pub unsafe fn spawn_on_block<F, T>(
+        self,
+        on_block: &dyn Fn(usize),
+        f: F,
+    ) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { self.spawn_in(None, Some(on_block), f) }
     }
 
     /// As [`spawn_unchecked`](Builder::spawn_unchecked), in a scope.
@@ -186,6 +208,7 @@ impl Builder {
     pub(crate) unsafe fn spawn_in<F, T>(
         self,
         scope: Option<&ScopeData>,
+        on_block: Option<&dyn Fn(usize)>,
         f: F,
     ) -> io::Result<JoinHandle<T>>
     where
@@ -212,13 +235,14 @@ impl Builder {
             instance::visit(|instance| instance.map_or(Ok(()), bind::check_room))?;
         }
         let mut order = self.order()?;
+        order.on_block = on_block;
         order.deadline = cancel::earlier(order.deadline, scope.and_then(ScopeData::deadline));
         let name = order.name.clone();
         Ok(JoinHandle { inner: Inner::Micro(Micro::new(spawn::spawn(&order, scope, f)?, name)) })
     }
 
     #[inline]
-    fn order(self) -> io::Result<SpawnRequest> {
+    fn order<'a>(self) -> io::Result<SpawnRequest<'a>> {
         let kind = match (self.stack_size, self.lean) {
             (None, false) => default_kind()?,
             (size, lean) => SlotKind::for_stack(size.unwrap_or_else(default_stack), lean)?,
@@ -238,6 +262,7 @@ impl Builder {
             bound: self.bound,
             deadline: cancel::deadline(),
             due_ns: self.deadline.and_then(due_ns),
+            on_block: None,
         })
     }
 }

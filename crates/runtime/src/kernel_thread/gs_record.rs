@@ -325,6 +325,27 @@ pub(crate) unsafe fn running_here() -> Option<&'static Mp> {
     }
 }
 
+/// Whether code that runs here may switch: no section without events, no signal handler of the
+/// runtime, and not std's start routine.
+///
+/// # Safety
+/// The caller's standing is not `Foreign`.
+#[inline(always)]
+pub(crate) unsafe fn may_switch_here() -> bool {
+    const GUARD: usize = std::mem::offset_of!(KernelThread, guard);
+    const _: () = assert!(
+        GUARD.is_multiple_of(8)
+            && std::mem::offset_of!(KernelThread, in_handler) == GUARD + 4
+            && std::mem::offset_of!(KernelThread, is_starting) == GUARD + 5
+    );
+    // One instruction for the three fields: between two, the caller may be moved to another kernel
+    // thread, and the record of this one may end. The last two bytes are padding.
+    // SAFETY: the caller's promise.
+    let fields = unsafe { cpu::gs_load64::<GUARD>() } & 0xffff_ffff_ffff;
+    // SAFETY: the caller's promise.
+    fields == 0 && unsafe { running_here() }.is_some()
+}
+
 /// Returns the offset of `STANDING` from the FS base, which is the same in every TLS block.
 pub(crate) fn standing_offset() -> isize {
     STANDING.with(|here| std::ptr::from_ref(here).addr().wrapping_sub(cpu::fs_base()).cast_signed())

@@ -32,7 +32,7 @@ use crate::upcall::sticky_return;
 use crate::wait::{cancel, tracing_spans};
 
 /// Parameters of a new microprocess.
-pub(crate) struct SpawnRequest {
+pub(crate) struct SpawnRequest<'a> {
     pub(crate) kind: SlotKind,
     pub(crate) priority: Priority,
     pub(crate) name: Option<Arc<str>>,
@@ -41,6 +41,8 @@ pub(crate) struct SpawnRequest {
     pub(crate) bound: bool,
     pub(crate) deadline: Option<Instant>,
     pub(crate) due_ns: Option<u64>,
+    /// Receives the address of the thread-local block before the microprocess may run.
+    pub(crate) on_block: Option<&'a dyn Fn(usize)>,
 }
 
 /// The closure and, later, the result, at the top of the microprocess's stack. Entry and handle
@@ -71,7 +73,7 @@ const PACKET_MAX: usize = 1024;
 /// # Errors
 /// No memory, address space or room within the limits for its stack; or the runtime is ending.
 pub(crate) fn spawn<F, T>(
-    order: &SpawnRequest,
+    order: &SpawnRequest<'_>,
     scope: Option<&ScopeData>,
     f: F,
 ) -> io::Result<Started<T>>
@@ -92,7 +94,7 @@ where
 
 #[cold]
 fn spawn_named<F: FnOnce() -> T, T>(
-    order: &SpawnRequest,
+    order: &SpawnRequest<'_>,
     scope: Option<&ScopeData>,
     name: &str,
     f: F,
@@ -104,7 +106,7 @@ fn spawn_named<F: FnOnce() -> T, T>(
 }
 
 fn spawn_boxed<F: FnOnce() -> T, T>(
-    order: &SpawnRequest,
+    order: &SpawnRequest<'_>,
     scope: Option<&ScopeData>,
     f: F,
 ) -> io::Result<Started<T>> {
@@ -113,7 +115,7 @@ fn spawn_boxed<F: FnOnce() -> T, T>(
 }
 
 /// Checks that the outcome fits on the stack. It is never boxed, because `Started<T>` refers to it.
-fn check_outcome<T>(order: &SpawnRequest) -> io::Result<()> {
+fn check_outcome<T>(order: &SpawnRequest<'_>) -> io::Result<()> {
     let bytes = size_of::<Packet<Unnamed<fn() -> T>, T>>();
     if bytes > order.kind.class.slot_size() / 4 || align_of::<T>() > 64 {
         return Err(io::Error::new(
@@ -130,7 +132,7 @@ fn check_outcome<T>(order: &SpawnRequest) -> io::Result<()> {
 
 #[inline]
 fn spawn_small<B, T>(
-    order: &SpawnRequest,
+    order: &SpawnRequest<'_>,
     scope: Option<&ScopeData>,
     body: B,
 ) -> io::Result<Started<T>>
@@ -181,7 +183,7 @@ fn inherit_outside(mp: &Mp) {
 #[inline]
 fn open<B, T>(
     table: &Table,
-    order: &SpawnRequest,
+    order: &SpawnRequest<'_>,
     scope: Option<&ScopeData>,
     body: B,
     take: impl FnOnce(SlotKind) -> io::Result<&'static Mp>,
@@ -206,7 +208,7 @@ where
 #[inline]
 fn prepare<B, T>(
     mp: &'static Mp,
-    order: &SpawnRequest,
+    order: &SpawnRequest<'_>,
     scope: Option<&ScopeData>,
     body: B,
 ) -> Started<T>
@@ -235,6 +237,9 @@ where
     mp.bounded.set(scope.is_some_and(|scope| scope.deadline().is_some()));
     mp.outcome_dropped.set(false);
     mp.sticky.begin(order.bound);
+    if let Some(on_block) = order.on_block {
+        on_block(mp.fs.get());
+    }
     join::begin(mp);
     mp.state.begin();
     // SAFETY: the packet is live; taking the outcome's address reads nothing.

@@ -47,6 +47,15 @@ pub fn waits_as_microprocess() -> bool {
     matches!(gs_record::standing(), Standing::OnVp | Standing::Sticky)
 }
 
+/// Whether the caller waits as a microprocess, and may do so here: not in a section without events
+/// ([`NoEvents`](crate::NoEvents)), in a signal handler of the runtime, or in code of the program
+/// that the runtime calls between two microprocesses.
+#[inline]
+pub fn may_switch() -> bool {
+    // SAFETY: a microprocess's standing is not `Foreign`.
+    waits_as_microprocess() && unsafe { gs_record::may_switch_here() }
+}
+
 /// Whether the caller is a microprocess that shares its kernel threads with others.
 pub fn is_microprocess() -> bool {
     gs_record::standing() != Standing::Foreign

@@ -52,6 +52,7 @@ mod interpose;
 pub use interpose::dlopen::while_linking;
 pub use interpose::setxid;
 use interpose::{dlopen, fork};
+mod number;
 mod probe;
 mod template;
 

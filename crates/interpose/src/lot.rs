@@ -1,0 +1,324 @@
+//! The lot: where threads wait for an address, until another thread wakes the waiters of that
+//! address.
+//!
+//! A waiter is a node on its stack, in the list of a bucket that the address selects. The waiter
+//! enters the list and then looks once more, under the bucket's lock, whether it must wait. A waker
+//! changes the object first and then takes waiters out of the list. So no wake-up is lost, and
+//! nothing is written to the object after the change that may free it.
+//!
+//! Kernel threads may wait here as well (`park::current` is either).
+
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use kumihimo_runtime::park::{self, Wait, Waiter};
+
+/// What a waiter waits for at its address. Waiters of different kinds at the same address, where an
+/// object was freed and another one made, do not wake each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Mutex,
+    Condition,
+    Reader,
+    Writer,
+    Semaphore,
+    Barrier,
+    Spin,
+    /// A futex, and the bits of `FUTEX_WAIT_BITSET`.
+    Futex(u32),
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Woken,
+    TimedOut,
+    /// The second look found that there is nothing to wait for.
+    NotNeeded,
+}
+
+struct Node {
+    /// Written under the lock of the bucket that it selects.
+    key: AtomicUsize,
+    kind: Kind,
+    who: UnsafeCell<Option<Waiter>>,
+    /// 1 once it was taken out of the list by a waker. The node may cease to exist then.
+    woken: AtomicU32,
+    next: Cell<Option<NonNull<Node>>>,
+    previous: Cell<Option<NonNull<Node>>>,
+}
+
+impl Node {
+    fn new(key: usize, kind: Kind) -> Node {
+        Node {
+            key: AtomicUsize::new(key),
+            kind,
+            who: UnsafeCell::new(Some(park::current())),
+            woken: AtomicU32::new(0),
+            next: Cell::new(None),
+            previous: Cell::new(None),
+        }
+    }
+}
+
+struct List {
+    first: Option<NonNull<Node>>,
+    last: Option<NonNull<Node>>,
+}
+
+// SAFETY: the nodes are accessed under the bucket's lock, but for `woken`.
+unsafe impl Send for List {}
+
+#[repr(align(64))]
+struct Bucket {
+    /// Number of nodes in the list.
+    waiting: AtomicU32,
+    list: Mutex<List>,
+}
+
+const BITS: u32 = 10;
+
+impl Bucket {
+    const EMPTY: Bucket =
+        Bucket { waiting: AtomicU32::new(0), list: Mutex::new(List { first: None, last: None }) };
+}
+
+struct Lot(UnsafeCell<[Bucket; 1 << BITS]>);
+
+// SAFETY: buckets are Sync; `forget` replaces them while there is one thread.
+unsafe impl Sync for Lot {}
+
+static LOT: Lot = Lot(UnsafeCell::new([Bucket::EMPTY; 1 << BITS]));
+
+fn bucket(key: usize) -> &'static Bucket {
+    // Objects are 4-aligned at least. Fibonacci hashing: the upper bits depend on all others.
+    let index = (key >> 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - BITS);
+    // SAFETY: never written but in `forget`.
+    unsafe { &(*LOT.0.get())[index] }
+}
+
+impl List {
+    fn push(&mut self, node: &Node) {
+        let at = Some(NonNull::from(node));
+        node.next.set(None);
+        node.previous.set(self.last);
+        match self.last {
+            // SAFETY: nodes in the list are alive.
+            Some(last) => unsafe { last.as_ref() }.next.set(at),
+            None => self.first = at,
+        }
+        self.last = at;
+    }
+
+    fn remove(&mut self, node: &Node) {
+        let (previous, next) = (node.previous.get(), node.next.get());
+        match previous {
+            // SAFETY: nodes in the list are alive.
+            Some(previous) => unsafe { previous.as_ref() }.next.set(next),
+            None => self.first = next,
+        }
+        match next {
+            // SAFETY: as above.
+            Some(next) => unsafe { next.as_ref() }.previous.set(previous),
+            None => self.last = previous,
+        }
+    }
+
+    /// Calls `f` for each node from the first one, until it returns false. It may remove the node.
+    fn for_each(&mut self, mut f: impl FnMut(&mut List, &Node) -> bool) {
+        let mut at = self.first;
+        while let Some(node) = at {
+            // SAFETY: nodes in the list are alive, and `f` removes this one at most.
+            let node = unsafe { node.as_ref() };
+            at = node.next.get();
+            if !f(self, node) {
+                return;
+            }
+        }
+    }
+}
+
+/// A waiter in the lot that has not begun to wait. It must end by [`wait`](Entered::wait) or
+/// [`leave`](Entered::leave).
+pub(crate) struct Entered<'a> {
+    node: &'a Node,
+}
+
+/// Enters the lot and runs `f`, which waits or leaves. For objects whose state changes between the
+/// two, as a condition variable's mutex is released.
+pub(crate) fn enter<R>(key: usize, kind: Kind, f: impl FnOnce(Entered<'_>) -> R) -> R {
+    let node = Node::new(key, kind);
+    let bucket = bucket(key);
+    {
+        let mut list = kumihimo_runtime::lock(&bucket.list);
+        bucket.waiting.fetch_add(1, Ordering::SeqCst);
+        list.push(&node);
+    }
+    f(Entered { node: &node })
+}
+
+/// Waits at `key` until a waker takes the caller out, or until the deadline. Blocks the
+/// microprocess, or the kernel thread that is none. `must_wait` is called under a lock: it must be
+/// short and must not switch. It returns false if the object has changed meanwhile.
+pub(crate) fn wait(
+    key: usize,
+    kind: Kind,
+    why: Wait,
+    deadline: Option<Instant>,
+    must_wait: impl FnOnce() -> bool,
+) -> End {
+    let node = Node::new(key, kind);
+    let bucket = bucket(key);
+    {
+        let mut list = kumihimo_runtime::lock(&bucket.list);
+        // SeqCst, and the look after it: a waker changes the object and then reads the count
+        // (`wake`). One of both sees what the other has written.
+        bucket.waiting.fetch_add(1, Ordering::SeqCst);
+        if !must_wait() {
+            bucket.waiting.fetch_sub(1, Ordering::Relaxed);
+            return End::NotNeeded;
+        }
+        list.push(&node);
+    }
+    Entered { node: &node }.wait(why, deadline)
+}
+
+impl Entered<'_> {
+    fn is_woken(&self) -> bool {
+        // Acquire: what the waker did before is visible to the woken.
+        self.node.woken.load(Ordering::Acquire) != 0
+    }
+
+    /// Waits until a waker takes the caller out, or until the deadline.
+    pub(crate) fn wait(self, why: Wait, deadline: Option<Instant>) -> End {
+        loop {
+            if self.is_woken() {
+                return End::Woken;
+            }
+            park::park(why, deadline);
+            if self.is_woken() {
+                return End::Woken;
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return if self.leave() { End::TimedOut } else { End::Woken };
+            }
+        }
+    }
+
+    /// Leaves the lot. Returns false if a waker has taken the caller out already.
+    pub(crate) fn leave(&self) -> bool {
+        // A requeue may move the node to another bucket meanwhile.
+        loop {
+            let at = bucket(self.node.key.load(Ordering::Relaxed));
+            let mut list = kumihimo_runtime::lock(&at.list);
+            if self.is_woken() {
+                return false;
+            }
+            if std::ptr::eq(at, bucket(self.node.key.load(Ordering::Relaxed))) {
+                list.remove(self.node);
+                at.waiting.fetch_sub(1, Ordering::Relaxed);
+                return true;
+            }
+        }
+    }
+}
+
+/// Whether anybody may wait at `key`. A hint that costs one load: false only if every waiter that
+/// entered before the caller's last change of the object has left.
+#[inline]
+pub(crate) fn may_wait(key: usize) -> bool {
+    // The change of the object is an instruction with a LOCK prefix, in the C library's function,
+    // which orders it before this load on x86 (Intel SDM 3A, 9.2.3.9).
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    bucket(key).waiting.load(Ordering::Relaxed) != 0
+}
+
+/// Takes up to `most` waiters at `key` that `is_meant` accepts out of the lot, first come first
+/// served, and wakes them. Returns their number.
+#[inline]
+pub(crate) fn wake(key: usize, most: usize, is_meant: impl FnMut(Kind) -> bool) -> usize {
+    if may_wait(key) { wake_waiting(key, most, is_meant) } else { 0 }
+}
+
+#[cold]
+fn wake_waiting(key: usize, most: usize, mut is_meant: impl FnMut(Kind) -> bool) -> usize {
+    let bucket = bucket(key);
+    let mut list = kumihimo_runtime::lock(&bucket.list);
+    let mut woken = 0;
+    list.for_each(|list, node| {
+        if woken == most {
+            return false;
+        }
+        if node.key.load(Ordering::Relaxed) == key && is_meant(node.kind) {
+            list.remove(node);
+            bucket.waiting.fetch_sub(1, Ordering::Relaxed);
+            // SAFETY: under the lock, and before the node may end.
+            let who = unsafe { (*node.who.get()).take() };
+            // Release: pairs with `is_woken`. The node may end from here on.
+            node.woken.store(1, Ordering::Release);
+            if let Some(who) = who {
+                who.wake();
+            }
+            woken += 1;
+        }
+        true
+    });
+    woken
+}
+
+/// Moves up to `most` waiters at `from` that `is_meant` accepts to `to`. Returns their number.
+pub(crate) fn requeue(
+    from: usize,
+    to: usize,
+    most: usize,
+    mut is_meant: impl FnMut(Kind) -> bool,
+) -> usize {
+    let (source, target) = (bucket(from), bucket(to));
+    let mut moved = 0;
+    if std::ptr::eq(source, target) {
+        kumihimo_runtime::lock(&source.list).for_each(|_, node| {
+            if moved < most && node.key.load(Ordering::Relaxed) == from && is_meant(node.kind) {
+                node.key.store(to, Ordering::Relaxed);
+                moved += 1;
+            }
+            moved < most
+        });
+        return moved;
+    }
+    // Two buckets are locked in the order of their addresses.
+    let first = std::ptr::from_ref(source) < std::ptr::from_ref(target);
+    let (low, high) = if first { (source, target) } else { (target, source) };
+    let mut low = kumihimo_runtime::lock(&low.list);
+    let mut high = kumihimo_runtime::lock(&high.list);
+    let (source_list, target_list) =
+        if first { (&mut *low, &mut *high) } else { (&mut *high, &mut *low) };
+    source_list.for_each(|list, node| {
+        if moved == most {
+            return false;
+        }
+        if node.key.load(Ordering::Relaxed) == from && is_meant(node.kind) {
+            list.remove(node);
+            source.waiting.fetch_sub(1, Ordering::Relaxed);
+            node.key.store(to, Ordering::Relaxed);
+            target.waiting.fetch_add(1, Ordering::SeqCst);
+            target_list.push(node);
+            moved += 1;
+        }
+        true
+    });
+    moved
+}
+
+/// Forgets all waiters, in the child of a fork, where none of them exists.
+pub(crate) fn forget() {
+    // SAFETY: the child has one thread.
+    for bucket in unsafe { &mut *LOT.0.get() } {
+        // Read first: the pages of unused buckets stay shared with the parent.
+        if *bucket.waiting.get_mut() != 0 || bucket.list.try_lock().is_err() {
+            *bucket = Bucket::EMPTY;
+        }
+    }
+}

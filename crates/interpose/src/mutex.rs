@@ -1,0 +1,212 @@
+//! pthread_mutex_lock(3) and its like.
+
+use std::ffi::c_int;
+
+use kumihimo_runtime::park::{self, Wait};
+use libc::pthread_mutex_t;
+
+use crate::deadline::Deadline;
+use crate::lot::{self, End, Kind};
+use crate::{special, start, thread};
+
+/// Number of looks at a held lock before its waiter parks. A critical section is often shorter than
+/// two switches.
+const LOOKS: usize = 40;
+
+unsafe extern "C" {
+    fn pthread_mutex_clocklock(
+        mutex: *mut pthread_mutex_t,
+        clock: libc::clockid_t,
+        at: *const libc::timespec,
+    ) -> c_int;
+}
+
+/// The words of a `pthread_mutex_t` that this module reads
+/// (sysdeps/x86/nptl/bits/struct_mutex.h of glibc).
+#[repr(C)]
+struct Words {
+    lock: c_int,
+    count: u32,
+    owner: c_int,
+    users: u32,
+    kind: c_int,
+}
+
+impl Words {
+    /// # Safety
+    /// `mutex` is a mutex.
+    unsafe fn of(mutex: *const pthread_mutex_t) -> *const Words {
+        mutex.cast()
+    }
+}
+
+/// Flags of `kind` (nptl/pthreadP.h of glibc).
+const TYPE: c_int = 3;
+const ERROR_CHECK: c_int = libc::PTHREAD_MUTEX_ERRORCHECK;
+const ROBUST: c_int = 16;
+const INHERIT: c_int = 32;
+const PROTECT: c_int = 64;
+const SHARED: c_int = 128;
+
+/// Whether the kernel or another process takes part in the mutex: robust, priority inheritance or
+/// protection, process-shared.
+///
+/// # Safety
+/// `mutex` is a mutex.
+#[inline]
+unsafe fn is_special(mutex: *const pthread_mutex_t) -> bool {
+    // SAFETY: the caller's promise. The kind changes at initialisation only.
+    unsafe { (*Words::of(mutex)).kind & (ROBUST | INHERIT | PROTECT | SHARED) != 0 }
+}
+
+pub(crate) unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { lock_until(mutex, || Ok(Deadline::Never), |mutex| libc::pthread_mutex_lock(mutex)) }
+}
+
+/// Locks the mutex. `deadline` is asked for only if the caller must wait, as POSIX has it: a mutex
+/// that is free is locked whatever the time is. `real` is the C library's function, for a caller
+/// that is no microprocess.
+#[inline]
+unsafe fn lock_until(
+    mutex: *mut pthread_mutex_t,
+    deadline: impl FnOnce() -> Result<Deadline, c_int>,
+    real: impl Fn(*mut pthread_mutex_t) -> c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !start::has_started() {
+            return real(mutex);
+        }
+        if is_special(mutex) {
+            return special::as_kernel_thread(|| real(mutex));
+        }
+        match libc::pthread_mutex_trylock(mutex) {
+            libc::EBUSY => {}
+            done => return done,
+        }
+        if !park::may_switch() {
+            return real(mutex);
+        }
+        match deadline() {
+            Ok(deadline) => wait(mutex, deadline),
+            Err(error) => error,
+        }
+    }
+}
+
+#[cold]
+unsafe fn wait(mutex: *mut pthread_mutex_t, deadline: Deadline) -> c_int {
+    // SAFETY: the caller's promise. The owner is the caller's own number only if the caller wrote
+    // it, so the read needs no order.
+    unsafe {
+        let words = Words::of(mutex);
+        let is_own = std::ptr::read_volatile(&raw const (*words).owner) == thread::number();
+        if (*words).kind & TYPE == ERROR_CHECK && is_own {
+            return libc::EDEADLK;
+        }
+        let several = park::vps().is_some_and(|vps| vps > 1);
+        for _ in 0..if several { LOOKS } else { 0 } {
+            std::hint::spin_loop();
+            if std::ptr::read_volatile(&raw const (*words).lock) == 0 {
+                match libc::pthread_mutex_trylock(mutex) {
+                    libc::EBUSY => {}
+                    done => return done,
+                }
+            }
+        }
+        loop {
+            let mut done = libc::EBUSY;
+            let must_wait = || {
+                done = libc::pthread_mutex_trylock(mutex);
+                done == libc::EBUSY
+            };
+            let key = mutex.addr();
+            let end = lot::wait(key, Kind::Mutex, Wait::Mutex(key), deadline.instant(), must_wait);
+            if end == End::NotNeeded {
+                return done;
+            }
+            match libc::pthread_mutex_trylock(mutex) {
+                libc::EBUSY => {}
+                done => return done,
+            }
+            // A caller that was woken and finds the mutex held has lost it to another thread, whose
+            // unlock wakes the next waiter.
+            if deadline.has_passed() {
+                return libc::ETIMEDOUT;
+            }
+        }
+    }
+}
+
+pub(crate) unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's promise. After the unlock the mutex may be gone: only its address is
+    // used.
+    unsafe {
+        if !start::has_started() {
+            return libc::pthread_mutex_unlock(mutex);
+        }
+        if is_special(mutex) {
+            return special::as_kernel_thread(|| libc::pthread_mutex_unlock(mutex));
+        }
+        let done = libc::pthread_mutex_unlock(mutex);
+        lot::wake(mutex.addr(), 1, |kind| kind == Kind::Mutex);
+        done
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { lock(mutex) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn kumi_interpose_pthread_mutex_trylock(
+    mutex: *mut pthread_mutex_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if start::has_started() && is_special(mutex) {
+            return special::as_kernel_thread(|| libc::pthread_mutex_trylock(mutex));
+        }
+        libc::pthread_mutex_trylock(mutex)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn kumi_interpose_pthread_mutex_timedlock(
+    mutex: *mut pthread_mutex_t,
+    at: *const libc::timespec,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        lock_until(
+            mutex,
+            || Deadline::at(libc::CLOCK_REALTIME, at),
+            |mutex| libc::pthread_mutex_timedlock(mutex, at),
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pthread_mutex_clocklock(
+    mutex: *mut pthread_mutex_t,
+    clock: libc::clockid_t,
+    at: *const libc::timespec,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        lock_until(
+            mutex,
+            || Deadline::at(clock, at),
+            |mutex| pthread_mutex_clocklock(mutex, clock, at),
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { unlock(mutex) }
+}

@@ -1,0 +1,84 @@
+//! The C library's own definitions of the replaced functions.
+//!
+//! `build.rs` passes `--wrap=NAME` to the linker for each replaced name (ld(1)): every reference of
+//! this library to `NAME` becomes one to `__wrap_NAME`, defined here, which jumps to the next
+//! definition of `NAME` after this library. So code of this library, of the runtime and of std never
+//! meets the replacements.
+
+use std::ffi::{c_char, c_int};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+include!("../../preload/names.rs");
+
+macro_rules! define {
+    ($($name:ident)*) => {
+        $(
+            mod $name {
+                use std::sync::atomic::AtomicUsize;
+
+                /// Address of the next definition; 0 before its first use.
+                static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+                // All registers that carry arguments are kept, AL included, which counts the
+                // vector registers of a variadic call (System V ABI 3.2.3). No function of the list
+                // has arguments in vector registers.
+                std::arch::global_asm!(
+                    concat!(".pushsection .text.__wrap_", stringify!($name), ", \"ax\", @progbits"),
+                    concat!(".globl __wrap_", stringify!($name)),
+                    concat!(".hidden __wrap_", stringify!($name)),
+                    concat!(".type __wrap_", stringify!($name), ", @function"),
+                    concat!("__wrap_", stringify!($name), ":"),
+                    "mov r11, [rip + {next}]",
+                    "test r11, r11",
+                    "je 2f",
+                    "jmp r11",
+                    "2: push rax",
+                    "push rdi",
+                    "push rsi",
+                    "push rdx",
+                    "push rcx",
+                    "push r8",
+                    "push r9",
+                    "lea rdi, [rip + 3f]",
+                    "lea rsi, [rip + {next}]",
+                    "call {find}",
+                    "mov r11, rax",
+                    "pop r9",
+                    "pop r8",
+                    "pop rcx",
+                    "pop rdx",
+                    "pop rsi",
+                    "pop rdi",
+                    "pop rax",
+                    "jmp r11",
+                    concat!("3: .asciz \"", stringify!($name), "\""),
+                    concat!(".size __wrap_", stringify!($name), ", . - __wrap_", stringify!($name)),
+                    ".popsection",
+                    next = sym NEXT,
+                    find = sym super::find,
+                );
+            }
+        )*
+    };
+}
+
+names!(define);
+
+/// Finds the next definition of `name` and stores its address.
+///
+/// # Safety
+/// `name` is a string, terminated by NUL.
+unsafe extern "C" fn find(name: *const c_char, to: &AtomicUsize) -> usize {
+    // SAFETY: the caller's promise.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name) }.expose_provenance();
+    let found = if found == 0 { absent as *const () as usize } else { found };
+    // Relaxed: all threads find the same address.
+    to.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Stands for a function that this version of the C library does not have. A program that runs with
+/// it cannot call the function by its name.
+extern "C" fn absent() -> c_int {
+    libc::ENOSYS
+}

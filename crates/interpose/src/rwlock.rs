@@ -1,0 +1,222 @@
+//! pthread_rwlock_rdlock(3) and its like.
+
+use std::ffi::c_int;
+
+use kumihimo_runtime::park::{self, Wait};
+use libc::pthread_rwlock_t;
+
+use crate::deadline::Deadline;
+use crate::lot::{self, End, Kind};
+use crate::{special, start, thread};
+
+unsafe extern "C" {
+    fn pthread_rwlock_clockrdlock(
+        lock: *mut pthread_rwlock_t,
+        clock: libc::clockid_t,
+        at: *const libc::timespec,
+    ) -> c_int;
+    fn pthread_rwlock_clockwrlock(
+        lock: *mut pthread_rwlock_t,
+        clock: libc::clockid_t,
+        at: *const libc::timespec,
+    ) -> c_int;
+    fn pthread_rwlock_timedrdlock(lock: *mut pthread_rwlock_t, at: *const libc::timespec) -> c_int;
+    fn pthread_rwlock_timedwrlock(lock: *mut pthread_rwlock_t, at: *const libc::timespec) -> c_int;
+}
+
+/// Indices of `__cur_writer` and `__shared` among the 32-bit words
+/// (sysdeps/x86/nptl/bits/struct_rwlock.h of glibc).
+const WRITER: usize = 6;
+const SHARED: usize = 7;
+
+unsafe fn word(lock: *const pthread_rwlock_t, index: usize) -> c_int {
+    // SAFETY: the caller passes a lock.
+    unsafe { lock.cast::<c_int>().add(index).read_volatile() }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Read,
+    Write,
+}
+
+impl Side {
+    fn kind(self) -> Kind {
+        match self {
+            Side::Read => Kind::Reader,
+            Side::Write => Kind::Writer,
+        }
+    }
+
+    /// Tries to lock, without waiting: EBUSY if it is held.
+    unsafe fn attempt(self, lock: *mut pthread_rwlock_t) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Side::Read => libc::pthread_rwlock_tryrdlock(lock),
+                Side::Write => libc::pthread_rwlock_trywrlock(lock),
+            }
+        }
+    }
+}
+
+#[inline]
+unsafe fn lock_until(
+    lock: *mut pthread_rwlock_t,
+    side: Side,
+    deadline: impl FnOnce() -> Result<Deadline, c_int>,
+    real: impl Fn(*mut pthread_rwlock_t) -> c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !start::has_started() {
+            return real(lock);
+        }
+        if word(lock, SHARED) != 0 {
+            return special::as_kernel_thread(|| real(lock));
+        }
+        match side.attempt(lock) {
+            libc::EBUSY => {}
+            done => return done,
+        }
+        if word(lock, WRITER) == thread::number() {
+            return libc::EDEADLK;
+        }
+        if !park::may_switch() {
+            return real(lock);
+        }
+        match deadline() {
+            Ok(deadline) => wait(lock, side, deadline),
+            Err(error) => error,
+        }
+    }
+}
+
+#[cold]
+unsafe fn wait(lock: *mut pthread_rwlock_t, side: Side, deadline: Deadline) -> c_int {
+    loop {
+        let mut done = libc::EBUSY;
+        let must_wait = || {
+            // SAFETY: the caller's promise.
+            done = unsafe { side.attempt(lock) };
+            done == libc::EBUSY
+        };
+        let key = lock.addr();
+        let end = lot::wait(key, side.kind(), Wait::RwLock(key), deadline.instant(), must_wait);
+        if end == End::NotNeeded {
+            return done;
+        }
+        // SAFETY: as above.
+        match unsafe { side.attempt(lock) } {
+            libc::EBUSY => {}
+            done => return done,
+        }
+        if deadline.has_passed() {
+            return libc::ETIMEDOUT;
+        }
+    }
+}
+
+/// Wakes the waiters that may have the lock now: the first writer if it came first, else all
+/// readers. A waiter that finds the lock held by another thread waits again, and that thread's
+/// unlock comes here.
+fn wake(key: usize) {
+    let mut first = None;
+    lot::wake(key, usize::MAX, |kind| match (kind, first) {
+        (Kind::Reader | Kind::Writer, None) => {
+            first = Some(kind);
+            true
+        }
+        (Kind::Reader, Some(Kind::Reader)) => true,
+        _ => false,
+    });
+}
+
+unsafe fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
+    // SAFETY: the caller's promise. After the unlock only the address is used.
+    unsafe {
+        if !start::has_started() {
+            return libc::pthread_rwlock_unlock(lock);
+        }
+        if word(lock, SHARED) != 0 {
+            return special::as_kernel_thread(|| libc::pthread_rwlock_unlock(lock));
+        }
+        let done = libc::pthread_rwlock_unlock(lock);
+        wake(lock.addr());
+        done
+    }
+}
+
+macro_rules! define {
+    ($side:expr, $plain:ident, $timed:ident, $clock:ident, $attempt:ident,
+     $real:path, $real_timed:path, $real_clock:path) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $plain(lock: *mut pthread_rwlock_t) -> c_int {
+            // SAFETY: the caller's promise.
+            unsafe { lock_until(lock, $side, || Ok(Deadline::Never), |lock| $real(lock)) }
+        }
+
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $timed(
+            lock: *mut pthread_rwlock_t,
+            at: *const libc::timespec,
+        ) -> c_int {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let deadline = || Deadline::at(libc::CLOCK_REALTIME, at);
+                lock_until(lock, $side, deadline, |lock| $real_timed(lock, at))
+            }
+        }
+
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $clock(
+            lock: *mut pthread_rwlock_t,
+            clock: libc::clockid_t,
+            at: *const libc::timespec,
+        ) -> c_int {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let deadline = || Deadline::at(clock, at);
+                lock_until(lock, $side, deadline, |lock| $real_clock(lock, clock, at))
+            }
+        }
+
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $attempt(lock: *mut pthread_rwlock_t) -> c_int {
+            // SAFETY: the caller's promise.
+            unsafe {
+                if start::has_started() && word(lock, SHARED) != 0 {
+                    return special::as_kernel_thread(|| $side.attempt(lock));
+                }
+                $side.attempt(lock)
+            }
+        }
+    };
+}
+
+define!(
+    Side::Read,
+    kumi_interpose_pthread_rwlock_rdlock,
+    kumi_interpose_pthread_rwlock_timedrdlock,
+    kumi_interpose_pthread_rwlock_clockrdlock,
+    kumi_interpose_pthread_rwlock_tryrdlock,
+    libc::pthread_rwlock_rdlock,
+    pthread_rwlock_timedrdlock,
+    pthread_rwlock_clockrdlock
+);
+define!(
+    Side::Write,
+    kumi_interpose_pthread_rwlock_wrlock,
+    kumi_interpose_pthread_rwlock_timedwrlock,
+    kumi_interpose_pthread_rwlock_clockwrlock,
+    kumi_interpose_pthread_rwlock_trywrlock,
+    libc::pthread_rwlock_wrlock,
+    pthread_rwlock_timedwrlock,
+    pthread_rwlock_clockwrlock
+);
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { unlock(lock) }
+}

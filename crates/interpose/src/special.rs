@@ -1,0 +1,22 @@
+//! Objects that the kernel or another process takes part in: robust and priority-inheriting
+//! mutexes, and all that are shared between processes.
+//!
+//! The C library handles them, on a kernel thread that belongs to the microprocess for the rest of
+//! its life: the kernel knows an owner by its thread ID, boosts that thread, and releases what it
+//! holds when it ends.
+
+use kumihimo_arch::tls;
+use kumihimo_runtime::park;
+use kumihimo_runtime::thread::bind;
+
+/// Runs `f`, calls of the C library, with the caller's kernel thread as the thread. A caller that is
+/// a microprocess gets a kernel thread of its own, with the ID of which the C library marks what
+/// the caller owns. Without a kernel thread for it, the microprocess goes on as it is, and the
+/// object says so: its owner is a number that no other process knows.
+pub(crate) fn as_kernel_thread<R>(f: impl FnOnce() -> R) -> R {
+    if !park::is_microprocess() || bind().is_err() {
+        return f();
+    }
+    // SAFETY: takes nothing; the caller is bound, so it keeps its kernel thread.
+    unsafe { tls::get().with_number(libc::gettid().cast_unsigned(), f) }
+}

@@ -1,0 +1,50 @@
+//! pthread_spin_lock(3): spins as the C library does, and then waits.
+//!
+//! A microprocess may be preempted while it holds the lock, or sleep. Others that only spun would
+//! use up the processors that it needs.
+
+use std::ffi::c_int;
+
+use kumihimo_runtime::park::{self, Wait};
+use libc::pthread_spinlock_t;
+
+use crate::lot::{self, Kind};
+use crate::start;
+
+/// Number of looks before a microprocess waits: about a microsecond.
+const LOOKS: usize = 100;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pthread_spin_lock(lock: *mut pthread_spinlock_t) -> c_int {
+    if !start::has_started() || !park::may_switch() {
+        // SAFETY: the caller's promise.
+        return unsafe { libc::pthread_spin_lock(lock) };
+    }
+    // SAFETY: the caller's promise.
+    let is_held = || unsafe { libc::pthread_spin_trylock(lock) } != 0;
+    for _ in 0..LOOKS {
+        if !is_held() {
+            return 0;
+        }
+        std::hint::spin_loop();
+    }
+    let key = lock.addr();
+    while lot::wait(key, Kind::Spin, Wait::Mutex(key), None, is_held) != lot::End::NotNeeded {
+        if !is_held() {
+            break;
+        }
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pthread_spin_unlock(lock: *mut pthread_spinlock_t) -> c_int {
+    // SAFETY: the caller's promise.
+    let done = unsafe { libc::pthread_spin_unlock(lock) };
+    if start::has_started() {
+        // The C library's function is a plain store, which the load in `wake` could overtake.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        lot::wake(lock.addr(), 1, |kind| kind == Kind::Spin);
+    }
+    done
+}

@@ -1,0 +1,72 @@
+//! The start of the runtime, at the first thread that the program creates.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
+
+use crate::{heap, lot};
+
+/// No thread was created through this library so far.
+const NOT_YET: u8 = 0;
+/// The runtime runs.
+const STARTED: u8 = 1;
+/// The process goes on with kernel threads.
+const OFF: u8 = 2;
+
+static STATE: AtomicU8 = AtomicU8::new(NOT_YET);
+
+/// Whether the runtime has started. Before that, the process has no microprocess, and its threads
+/// are left to the C library.
+#[inline]
+pub(crate) fn has_started() -> bool {
+    STATE.load(Ordering::Acquire) == STARTED
+}
+
+/// Starts the runtime if that has not been tried yet. Returns whether it runs.
+pub(crate) fn start() -> bool {
+    match STATE.load(Ordering::Acquire) {
+        NOT_YET => start_once(),
+        state => state == STARTED,
+    }
+}
+
+#[cold]
+fn start_once() -> bool {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        // SAFETY: the functions are static.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+        // A program whose threads all wait may go on when a signal arrives, or another process
+        // writes to memory that it shares.
+        let state = match Builder::new().on_deadlock(OnDeadlock::Ignore).build() {
+            Ok(runtime) if mode() == Mode::Microprocesses => {
+                // It ends with the process.
+                std::mem::forget(runtime);
+                STARTED
+            }
+            Ok(_) => OFF,
+            Err(error) => {
+                eprintln!("kumi run: {error}; the program's threads are kernel threads");
+                OFF
+            }
+        };
+        STATE.store(state, Ordering::Release);
+    });
+    has_started()
+}
+
+unsafe extern "C" fn before_fork() {
+    heap::hold();
+}
+
+unsafe extern "C" fn after_fork() {
+    heap::release();
+}
+
+/// A child of fork(2) has one thread, which is a kernel thread, and no runtime.
+unsafe extern "C" fn in_child() {
+    heap::release();
+    lot::forget();
+    STATE.store(OFF, Ordering::Release);
+}

@@ -1,0 +1,75 @@
+// The functions of the C library that `kumi run` replaces, one list for two crates: `preload`
+// defines each name and jumps to `kumi_interpose_NAME`; `interpose` defines that function, and the
+// linker directs its own calls of the name, and those of all crates in it, to the next definition
+// (`real.rs`).
+//
+// Not here, because `arch` defines them for every program with microprocesses, and `interpose`
+// exports its definitions: `preload/src/lib.rs` lists those that need more under `kumi run`.
+
+macro_rules! names {
+    ($use:ident) => {
+        $use! {
+            // Threads.
+            pthread_join
+            pthread_tryjoin_np
+            pthread_timedjoin_np
+            pthread_clockjoin_np
+            pthread_detach
+            pthread_exit
+            pthread_kill
+            pthread_getschedparam
+            pthread_setschedprio
+            gettid
+            sched_yield
+            thrd_create
+            thrd_join
+            thrd_detach
+            thrd_exit
+            thrd_sleep
+            thrd_yield
+            // Locks.
+            pthread_mutex_lock
+            pthread_mutex_trylock
+            pthread_mutex_timedlock
+            pthread_mutex_clocklock
+            pthread_mutex_unlock
+            pthread_cond_wait
+            pthread_cond_timedwait
+            pthread_cond_clockwait
+            pthread_cond_signal
+            pthread_cond_broadcast
+            pthread_cond_destroy
+            pthread_rwlock_rdlock
+            pthread_rwlock_timedrdlock
+            pthread_rwlock_clockrdlock
+            pthread_rwlock_wrlock
+            pthread_rwlock_timedwrlock
+            pthread_rwlock_clockwrlock
+            pthread_rwlock_tryrdlock
+            pthread_rwlock_trywrlock
+            pthread_rwlock_unlock
+            pthread_barrier_wait
+            pthread_barrier_destroy
+            pthread_spin_lock
+            pthread_spin_unlock
+            sem_wait
+            sem_timedwait
+            sem_clockwait
+            sem_post
+            mtx_lock
+            mtx_timedlock
+            mtx_trylock
+            mtx_unlock
+            cnd_wait
+            cnd_timedwait
+            cnd_signal
+            cnd_broadcast
+            cnd_destroy
+            // Sleeps.
+            nanosleep
+            clock_nanosleep
+            usleep
+            sleep
+        }
+    };
+}
