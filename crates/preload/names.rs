@@ -19,6 +19,8 @@ macro_rules! names {
             pthread_kill
             pthread_getschedparam
             pthread_setschedprio
+            tgkill
+            getrusage
             gettid
             sched_yield
             thrd_create

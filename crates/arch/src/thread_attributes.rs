@@ -42,6 +42,10 @@ pub trait ThreadAttributes: Sync {
     /// Returns the CPU time that the calling microprocess has used, in nanoseconds.
     fn cpu_time(&self) -> Option<u64>;
 
+    /// Returns the CPU time, in nanoseconds, of the microprocess whose slot contains the thread
+    /// block `block`, on kernel threads that it has left. 0 for one that has not read its clock.
+    fn cpu_time_of(&self, block: usize) -> Option<u64>;
+
     /// Sets the name of the microprocess whose slot contains the thread block `block`, or of the
     /// caller for 0. Returns false for a block that is no living microprocess's.
     fn set_name(&self, block: usize, name: &[u8]) -> Option<bool>;
@@ -64,6 +68,6 @@ pub fn register(runtime: &'static dyn ThreadAttributes) {
 
 /// Returns the runtime's side, if a runtime has ever begun in this process.
 #[cfg_attr(not(all(target_arch = "x86_64", target_env = "gnu")), allow(dead_code))]
-pub(crate) fn runtime() -> Option<&'static dyn ThreadAttributes> {
+pub fn runtime() -> Option<&'static dyn ThreadAttributes> {
     RUNTIME.get().copied()
 }

@@ -33,6 +33,10 @@ unsafe extern "C" fn kumi_interpose_syscall(
                     }
                 }
                 libc::SYS_gettid => return c_long::from(identity::gettid()),
+                libc::SYS_tgkill => {
+                    let signal = c as c_int;
+                    return c_long::from(identity::kumi_interpose_tgkill(a as _, b as _, signal));
+                }
                 libc::SYS_sched_yield => {
                     return c_long::from(identity::kumi_interpose_sched_yield());
                 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use kumihimo_runtime::{park, thread as microprocess};
 use libc::pthread_t;
 
-use crate::thread;
+use crate::{failed, thread};
 
 /// The number of the calling thread. A microprocess has one of its own, which is no ID of a kernel
 /// thread, and which stays the same whatever kernel thread it runs on.
@@ -32,18 +32,14 @@ pub(crate) extern "C" fn kumi_interpose_sched_yield() -> c_int {
     unsafe { libc::sched_yield() }
 }
 
-/// Replaces pthread_kill(3). A signal to a microprocess goes to the process, unless it is the
-/// caller, whose kernel thread receives it.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_kill(thread: pthread_t, signal: c_int) -> c_int {
-    // SAFETY: the caller's promise; system calls with integers.
+/// Sends a signal to a thread of this library: to the kernel thread of the caller, and for another
+/// thread to the process. 0 only checks that the thread exists. Returns an error number.
+fn kill(thread: pthread_t, signal: c_int) -> c_int {
+    if signal == 0 {
+        return 0;
+    }
+    // SAFETY: system calls with integers.
     unsafe {
-        if thread::is_detached(thread).is_none() {
-            return libc::pthread_kill(thread, signal);
-        }
-        if signal == 0 {
-            return 0;
-        }
         let process = libc::getpid();
         let done = if thread as usize == kumihimo_arch::cpu::fs_base() {
             libc::syscall(libc::SYS_tgkill, process, libc::gettid(), signal) as c_int
@@ -52,6 +48,34 @@ unsafe extern "C" fn kumi_interpose_pthread_kill(thread: pthread_t, signal: c_in
         };
         if done == 0 { 0 } else { *libc::__errno_location() }
     }
+}
+
+/// Replaces pthread_kill(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pthread_kill(thread: pthread_t, signal: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { thread::number_of(thread) } {
+        Some(_) => kill(thread, signal),
+        // SAFETY: as above.
+        None => unsafe { libc::pthread_kill(thread, signal) },
+    }
+}
+
+/// Replaces tgkill(2), for the numbers of microprocesses.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn kumi_interpose_tgkill(
+    process: libc::pid_t,
+    number: libc::pid_t,
+    signal: c_int,
+) -> c_int {
+    if let Some(thread) = thread::with_number(number.cast_unsigned()) {
+        return match kill(thread, signal) {
+            0 => 0,
+            error => failed(error),
+        };
+    }
+    // SAFETY: integers.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, number, signal) as c_int }
 }
 
 /// Replaces pthread_getschedparam(3). A microprocess has the ordinary class.
@@ -63,7 +87,7 @@ unsafe extern "C" fn kumi_interpose_pthread_getschedparam(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if thread::is_detached(thread).is_none() {
+        if thread::number_of(thread).is_none() {
             return libc::pthread_getschedparam(thread, policy, parameters);
         }
         *policy = libc::SCHED_OTHER;
@@ -80,7 +104,7 @@ unsafe extern "C" fn kumi_interpose_pthread_setschedprio(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if thread::is_detached(thread).is_none() {
+        if thread::number_of(thread).is_none() {
             return pthread_setschedprio(thread, priority);
         }
     }

@@ -4,7 +4,8 @@
 //! `kumi_interpose_*` here. Each replaces the function of the C library with the rest of its name,
 //! and behaves as that one, but a caller that is a microprocess waits as a microprocess.
 //!
-//! - [`start`]: the runtime begins at the first thread of the program.
+//! - [`start`]: the runtime begins at the first thread of the program. [`options`] of `kumi run`;
+//!   [`count`] of threads.
 //! - [`thread`]: creation, join and end; [`attributes`]; [`identity`].
 //! - [`lot`]: where microprocesses wait for an address. [`mutex`], [`condition`], [`rwlock`],
 //!   [`semaphore`], [`barrier`], [`spin`] and [`futex`] are built on it, [`c11`] on these.
@@ -26,12 +27,14 @@ mod barrier;
 mod c11;
 mod clock;
 mod condition;
+mod count;
 mod deadline;
 mod futex;
 mod heap;
 mod identity;
 mod lot;
 mod mutex;
+mod options;
 mod real;
 mod rwlock;
 mod semaphore;
@@ -46,4 +49,18 @@ fn failed(error: std::ffi::c_int) -> std::ffi::c_int {
     // SAFETY: errno belongs to the calling thread.
     unsafe { *libc::__errno_location() = error };
     -1
+}
+
+/// The version of this library, which `kumi run` compares with its own. Padded with zeros.
+#[unsafe(no_mangle)]
+pub static KUMI_INTERPOSE_VERSION: [u8; 32] = padded(env!("CARGO_PKG_VERSION").as_bytes());
+
+const fn padded(text: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    let mut i = 0;
+    while i < text.len() {
+        out[i] = text[i];
+        i += 1;
+    }
+    out
 }

@@ -3,9 +3,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use kumihimo_policy::{Feedback, RoundRobin};
 use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
 
-use crate::{heap, lot};
+use crate::{count, heap, lot, options};
 
 /// No thread was created through this library so far.
 const NOT_YET: u8 = 0;
@@ -39,15 +40,35 @@ fn start_once() -> bool {
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
         // A program whose threads all wait may go on when a signal arrives, or another process
         // writes to memory that it shares.
-        let state = match Builder::new().on_deadlock(OnDeadlock::Ignore).build() {
-            Ok(runtime) if mode() == Mode::Microprocesses => {
+        let builder = Builder::new().on_deadlock(OnDeadlock::Ignore);
+        let builder = match options::get().round_robin {
+            true => builder.policy(RoundRobin::default()),
+            // Threads that wait come first: those of a server that answer, before those that compute.
+            false => builder.policy(Feedback::default()),
+        };
+        let failure = match builder.build() {
+            Ok(runtime) => {
                 // It ends with the process.
                 std::mem::forget(runtime);
-                STARTED
+                match mode() {
+                    Mode::Microprocesses => None,
+                    Mode::KernelThreads { why } => Some(why.to_owned()),
+                }
             }
-            Ok(_) => OFF,
-            Err(error) => {
-                eprintln!("kumi run: {error}; the program's threads are kernel threads");
+            Err(error) => Some(error.to_string()),
+        };
+        if options::get().strict {
+            count::report_at_exit();
+        }
+        let state = match failure {
+            None => STARTED,
+            Some(why) if options::get().strict => {
+                eprintln!("kumi run: {why}; --strict allows no kernel threads");
+                // SAFETY: an integer. The program's own handlers of its exit do not run.
+                unsafe { libc::_exit(125) }
+            }
+            Some(why) => {
+                eprintln!("kumi run: {why}; the program's threads are kernel threads");
                 OFF
             }
         };

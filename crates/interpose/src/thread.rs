@@ -16,7 +16,7 @@ use libc::{pthread_attr_t, pthread_t};
 
 use crate::attributes::Plan;
 use crate::deadline::Deadline;
-use crate::start;
+use crate::{count, start};
 
 pub(crate) type Routine = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
@@ -46,6 +46,7 @@ struct Record {
     /// The stack that the program gave the thread, or null.
     stack: Cell<*mut c_void>,
     stack_size: Cell<usize>,
+    number: Cell<u32>,
 }
 
 thread_local! {
@@ -56,6 +57,7 @@ thread_local! {
             exit_value: Cell::new(std::ptr::null_mut()),
             stack: Cell::new(std::ptr::null_mut()),
             stack_size: Cell::new(0),
+            number: Cell::new(0),
         }
     };
 }
@@ -91,6 +93,22 @@ unsafe fn created<'a>(thread: pthread_t) -> Option<&'a Record> {
 #[inline]
 pub(crate) fn number() -> c_int {
     tls::get().number().cast_signed()
+}
+
+/// The number of `thread` if it is a microprocess of this library.
+///
+/// # Safety
+/// As [`record`].
+pub(crate) unsafe fn number_of(thread: pthread_t) -> Option<u32> {
+    // SAFETY: the caller's promise.
+    unsafe { created(thread) }.map(|record| record.number.get())
+}
+
+/// The living thread of this library with this number.
+pub(crate) fn with_number(number: u32) -> Option<pthread_t> {
+    let thread = tls::block_of(number)? as pthread_t;
+    // SAFETY: blocks are never freed.
+    unsafe { created(thread) }.map(|_| thread)
 }
 
 /// Whether the caller is a microprocess of this library.
@@ -133,6 +151,7 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
         None
     };
     let Some(plan) = plan else {
+        count::KERNEL_THREADS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promise. The C library's routines may unwind, as this one says.
         return unsafe {
             let routine =
@@ -142,7 +161,10 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
     };
     // SAFETY: the caller's promise.
     match unsafe { create(to, &plan, Start::new(routine, argument, &plan)) } {
-        Ok(()) => 0,
+        Ok(()) => {
+            count::MICROPROCESSES.fetch_add(1, Ordering::Relaxed);
+            0
+        }
         // As the C library for any lack of memory or threads.
         Err(_) => libc::EAGAIN,
     }
@@ -158,6 +180,7 @@ unsafe fn create(to: *mut pthread_t, plan: &Plan, start: Start) -> std::io::Resu
             let record = record(fs as pthread_t);
             record.stack.set(plan.stack.cast());
             record.stack_size.set(plan.stack_size);
+            record.number.set(tls::get().number_of(fs));
             record.state.store(state, Ordering::Release);
             to.write(fs as pthread_t);
         }

@@ -2,6 +2,7 @@
 //!
 //! - [`host`]: features of this machine, and their use by the runtime.
 //! - [`show`]: state of the machine's address spaces, read from their control sockets.
+//! - `run`: unmodified programs, with their threads as microprocesses.
 //! - `steer`, `trace`: requests that change or record an address space.
 //! - `serve`: servers that run in this process.
 //! - `shell`: completions and manual pages, generated from the command line itself.
@@ -14,6 +15,7 @@
 
 pub mod ask;
 pub mod host;
+mod run;
 mod serve;
 mod shell;
 pub mod show;
@@ -32,6 +34,8 @@ use show::{board, metrics, ps, resources, top, watch};
 /// The subcommands for users.
 #[derive(Subcommand)]
 pub enum Command {
+    /// Run an unmodified program with its threads as microprocesses
+    Run(run::Args),
     /// Show the features of this machine and how the runtime uses them
     Doctor(doctor::Args),
     /// Install, remove or show the kernel event programs for unprivileged users
@@ -84,6 +88,7 @@ impl Command {
     /// Description of the failure, as one line for standard error.
     pub fn run(self, whole: clap::Command) -> Result<ExitCode, String> {
         let done = match self {
+            Command::Run(args) => return run::run(args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Events(args) => events::run(args),
             Command::Trace(args) => return trace::run(args),

@@ -38,6 +38,11 @@ fn why(asked: Option<Asked>) -> String {
     }
 }
 
+/// Returns `None`: there are no blocks.
+pub fn block_of(_number: u32) -> Option<usize> {
+    None
+}
+
 impl Tls {
     /// Returns [`Kind::Kernel`].
     pub fn kind(&self) -> Kind {
@@ -46,6 +51,14 @@ impl Tls {
 
     /// Returns 0: the layout of blocks is not known.
     pub fn number(&self) -> u32 {
+        0
+    }
+
+    /// Returns 0, as [`Tls::number`].
+    ///
+    /// # Safety
+    /// None of its own; the other architecture has requirements.
+    pub unsafe fn number_of(&self, _fs: usize) -> u32 {
         0
     }
 

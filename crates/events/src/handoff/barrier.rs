@@ -21,6 +21,7 @@ pub use real::{Barrier, probe};
 mod real {
     use std::io;
     use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use kumihimo_arch::kernel_attributes;
 
@@ -110,15 +111,25 @@ mod real {
         walked
     }
 
+    /// Whether the kernel has refused membarrier(2) after it had allowed it: a seccomp filter was
+    /// installed meanwhile.
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+
     pub(super) fn everywhere() {
         let done = match probe() {
-            Ok(Barrier::Membarrier) => membarrier(CMD_PRIVATE_EXPEDITED),
-            Ok(Barrier::EachCpu) => on_each_cpu(),
+            // Relaxed: a hint, which saves a call that fails.
+            Ok(Barrier::Membarrier) if !REFUSED.load(Ordering::Relaxed) => {
+                membarrier(CMD_PRIVATE_EXPEDITED).or_else(|_| {
+                    REFUSED.store(true, Ordering::Relaxed);
+                    on_each_cpu()
+                })
+            }
+            Ok(_) => on_each_cpu(),
             Err(refused) => panic!("kumihimo: {refused}"),
         };
         if let Err(e) = done {
             panic!(
-                "kumihimo: the kernel now refuses a memory barrier that it allowed at start ({e}), probably by a seccomp filter installed since; allow membarrier in that filter"
+                "kumihimo: the kernel now refuses every memory barrier that it allowed at start ({e}), probably by a seccomp filter installed since; allow membarrier in that filter"
             );
         }
     }

@@ -159,12 +159,12 @@ impl KernelThread {
         if self.applied.counts_for.get() != std::ptr::from_ref(mp) {
             if !mp.attributes().has_cpu_clock {
                 self.note(mp, Attributes { has_cpu_clock: true, ..mp.attributes() });
-                mp.own_attributes.cpu_time.set(0);
+                mp.own_attributes.cpu_time.store(0, Ordering::Relaxed);
             }
             self.start_cpu_clock(mp);
         }
         let since = kernel_attributes::cpu_time().saturating_sub(self.applied.counts_since.get());
-        mp.own_attributes.cpu_time.get() + since
+        mp.own_attributes.counted_cpu_time() + since
     }
 
     fn start_cpu_clock(&self, mp: &Mp) {
@@ -180,7 +180,7 @@ impl KernelThread {
             let used =
                 kernel_attributes::cpu_time().saturating_sub(self.applied.counts_since.get());
             let total = &mp.own_attributes.cpu_time;
-            total.set(total.get() + used);
+            total.store(total.load(Ordering::Relaxed) + used, Ordering::Relaxed);
         }
     }
 }

@@ -141,6 +141,10 @@ impl thread_attributes::ThreadAttributes for Answers {
         with_caller(|mp, kt| kt.cpu_time_of(mp))
     }
 
+    fn cpu_time_of(&self, block: usize) -> Option<u64> {
+        living_on(block).map(|mp| mp.own_attributes.counted_cpu_time())
+    }
+
     fn set_name(&self, block: usize, name: &[u8]) -> Option<bool> {
         if block == 0 {
             return current_mp().map(|mp| mp.set_thread_name(name)).map(|()| true);

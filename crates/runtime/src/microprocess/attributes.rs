@@ -105,7 +105,8 @@ pub(crate) struct OwnAttributes {
     /// Meaningless while the version is [`USUAL`].
     pub(crate) values: Cell<Attributes>,
     /// CPU time in nanoseconds on kernel threads that it has left, since it first read its clock.
-    pub(crate) cpu_time: Cell<u64>,
+    /// Written by the holder of the microprocess; any thread reads it.
+    pub(crate) cpu_time: AtomicU64,
 }
 
 impl OwnAttributes {
@@ -117,6 +118,14 @@ impl OwnAttributes {
             signal_stack: None,
             has_cpu_clock: false,
         };
-        OwnAttributes { values: Cell::new(nothing), cpu_time: Cell::new(0) }
+        OwnAttributes { values: Cell::new(nothing), cpu_time: AtomicU64::new(0) }
+    }
+}
+
+impl OwnAttributes {
+    /// CPU time in nanoseconds on kernel threads that the microprocess has left, since it first read
+    /// its clock.
+    pub(crate) fn counted_cpu_time(&self) -> u64 {
+        self.cpu_time.load(Ordering::Relaxed)
     }
 }

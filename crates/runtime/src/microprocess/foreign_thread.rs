@@ -5,6 +5,7 @@
 //! scope. Deadline and mask exist on every kernel thread, because the thread sets them itself.
 
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -68,20 +69,32 @@ impl ForeignThread {
     }
 }
 
-thread_local! {
-    static FOREIGN: Cell<Option<Arc<ForeignThread>>> = const { Cell::new(None) };
+/// Drops the thread's parker with the thread's other thread-local variables.
+struct Release;
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        drop(FOREIGN.take().map(ManuallyDrop::into_inner));
+    }
 }
 
+thread_local! {
+    // Without a destructor, so that it can be used after `RELEASE` was dropped.
+    static FOREIGN: Cell<Option<ManuallyDrop<Arc<ForeignThread>>>> = const { Cell::new(None) };
+    static RELEASE: Release = const { Release };
+}
+
+/// Returns the parker of the calling kernel thread: the same one at each call, for a thread that
+/// enrols with it and parks later. Static destructors and functions of atexit(3) run on a thread
+/// whose thread-local variables are dropped already; it gets one that is leaked.
 pub(crate) fn foreign() -> Arc<ForeignThread> {
-    FOREIGN
-        .try_with(|slot| {
-            let parker = slot.take().unwrap_or_else(|| Arc::new(ForeignThread::new()));
-            slot.set(Some(parker.clone()));
-            parker
-        })
-        // During the destruction of the thread's locals, a new parker is used. No other thread can
-        // hold a permit of the old one then.
-        .unwrap_or_else(|_| Arc::new(ForeignThread::new()))
+    let parker = FOREIGN.take().unwrap_or_else(|| {
+        let _ = RELEASE.try_with(|_| ());
+        ManuallyDrop::new(Arc::new(ForeignThread::new()))
+    });
+    let shared = Arc::clone(&parker);
+    FOREIGN.set(Some(parker));
+    shared
 }
 
 const NEITHER: u8 = 0;

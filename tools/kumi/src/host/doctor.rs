@@ -2,6 +2,7 @@
 
 mod waits;
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -26,10 +27,16 @@ pub struct Args {
     /// Measure the cost of a wait outside of the runtime (within a second)
     #[arg(long)]
     waits: bool,
+    /// Print what `kumi run` would do with this program, and nothing else
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "waits")]
+    run: Option<OsString>,
 }
 
 /// Prints one line for each finding.
 pub fn run(args: &Args) -> Result<(), String> {
+    if let Some(program) = &args.run {
+        return crate::run::explain(program);
+    }
     for (name, value) in description().into_iter().chain(runtime()) {
         println!("{name:<24} {value}");
     }

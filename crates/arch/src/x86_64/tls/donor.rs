@@ -10,7 +10,8 @@ use std::ffi::c_void;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::glibc::{Calls, Layout, next_tid};
+use super::glibc::{Calls, Layout};
+use super::number;
 use crate::lock::Lock;
 use crate::signal_mask;
 
@@ -126,7 +127,7 @@ unsafe fn make_with(
 ) -> io::Result<Donor> {
     *start = Start {
         word: AtomicU32::new(1),
-        tid: next_tid(),
+        tid: number::next(),
         fs: 0,
         tid_offset: layout.tid,
         cancel: layout.cancel,

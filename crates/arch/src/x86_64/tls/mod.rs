@@ -53,6 +53,7 @@ pub use interpose::dlopen::while_linking;
 pub use interpose::setxid;
 use interpose::{dlopen, fork};
 mod number;
+pub use number::block_of;
 mod probe;
 mod template;
 
@@ -513,6 +514,7 @@ impl Inner {
                 }
             }
             template::unregistered_rseq(layout, d.fs);
+            number::note(d.fs.offset(layout.tid).cast::<u32>().read(), d.fs);
             // The kernel thread's last frames used this memory, so the head is written last.
             template::head(d.fs, layout.below).write(template::Head::new(template, lo, size));
             Ok(d.fs)

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::donor::Donor;
 use super::glibc::modules::{Region, Scan, Slot, read_dtv, restored};
-use super::glibc::{KEY_TABLES, Layout, next_tid, set_word, word};
+use super::glibc::{KEY_TABLES, Layout, set_word, word};
+use super::number;
 
 /// This crate's own data about a block, between the block and its stack.
 ///
@@ -348,7 +349,9 @@ impl Template {
             }
             self.rules(fs, lo, size);
             set_word(fs, layout.dtv, dtv as u64);
-            fs.offset(layout.tid).cast::<u32>().write(next_tid());
+            let own = number::next();
+            number::note(own, fs);
+            fs.offset(layout.tid).cast::<u32>().write(own);
             unregistered_rseq(layout, fs);
             head(fs, self.below).write(Head::new(self, lo, size));
         }

@@ -266,17 +266,3 @@ pub(in super::super) unsafe fn set_word(fs: *mut u8, offset: isize, value: u64) 
     // SAFETY: guaranteed by the caller.
     unsafe { fs.offset(offset).cast::<u64>().write(value) }
 }
-
-/// The smallest fake thread ID. It is above every kernel thread ID (at most 4,194,304; pid_max in
-/// proc_sys_kernel(5)) and below 2^30, because futex words keep flags in the upper bits.
-pub(in super::super) const FAKE_TID: u32 = 0x1000_0000;
-
-/// Returns a thread ID for a block. glibc compares it to distinguish lock owners; it is never used
-/// as the ID of a kernel thread.
-pub(in super::super) fn next_tid() -> u32 {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NEXT: AtomicU32 = AtomicU32::new(FAKE_TID);
-    // Relaxed: only uniqueness matters. The IDs leave their range after 800 million blocks, for
-    // which memory does not suffice.
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}

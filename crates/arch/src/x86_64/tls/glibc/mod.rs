@@ -14,6 +14,4 @@ pub(super) mod modules;
 pub(super) mod next_symbol;
 
 pub(super) use keys::Keys;
-pub(super) use layout::{
-    Calls, FAKE_TID, KEY_TABLES, KEYS_A_TABLE, Layout, next_tid, set_word, word,
-};
+pub(super) use layout::{Calls, KEY_TABLES, KEYS_A_TABLE, Layout, set_word, word};

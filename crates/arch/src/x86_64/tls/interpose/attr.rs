@@ -14,9 +14,9 @@ use std::sync::atomic::AtomicUsize;
 
 use crate::cpu::fs_base;
 use crate::machine::interpose::scheduling::{sched_setaffinity, sched_setscheduler};
-use crate::machine::tls::glibc::FAKE_TID;
 use crate::machine::tls::glibc::next_symbol::next;
 use crate::machine::tls::inner::{Inner, ready};
+use crate::machine::tls::number;
 use crate::machine::tls::template::head;
 use crate::thread_attributes::runtime;
 
@@ -28,7 +28,7 @@ unsafe fn ours(thread: libc::pthread_t) -> Option<&'static Inner> {
     // it.
     let tid =
         unsafe { (thread as *const u8).offset(inner.layout.tid).cast::<u32>().read_volatile() };
-    (FAKE_TID..1 << 30).contains(&tid).then_some(inner)
+    (number::FIRST..1 << 30).contains(&tid).then_some(inner)
 }
 
 /// Whether the caller is std's start routine on a microprocess: see

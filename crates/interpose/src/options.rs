@@ -1,0 +1,66 @@
+//! What `kumi run` was asked for: the variable `KUMIHIMO_RUN`, as key=value pairs with commas.
+
+use std::env;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
+
+/// Name of the variable.
+const NAME: &str = "KUMIHIMO_RUN";
+/// The names of the two libraries, in LD_PRELOAD.
+const LIBRARIES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_interpose.so"];
+
+/// The options. Without the variable (the libraries were preloaded by hand): the defaults.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    /// `policy=round-robin` instead of feedback.
+    pub(crate) round_robin: bool,
+    /// `strict=on`: the process ends where its threads cannot be microprocesses, and says at its end
+    /// how many were.
+    pub(crate) strict: bool,
+    /// `children=off`: programs that this one executes are left alone.
+    without_children: bool,
+}
+
+/// Returns the options.
+pub(crate) fn get() -> &'static Options {
+    static OPTIONS: OnceLock<Options> = OnceLock::new();
+    OPTIONS.get_or_init(|| {
+        let value = env::var(NAME).unwrap_or_default();
+        let has = |pair: &str| value.split(',').any(|own| own == pair);
+        Options {
+            round_robin: has("policy=round-robin"),
+            strict: has("strict=on"),
+            without_children: has("children=off"),
+        }
+    })
+}
+
+/// Runs before `main`, in each program that has the libraries.
+extern "C" fn before_main() {
+    if get().without_children {
+        forget_libraries();
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = before_main;
+
+/// Takes the libraries out of the environment, which later programs inherit.
+fn forget_libraries() {
+    let Some(before) = env::var_os("LD_PRELOAD") else { return };
+    let is_own = |name: &&[u8]| LIBRARIES.iter().any(|own| name.ends_with(own.as_bytes()));
+    let names = before.as_bytes().split(|byte| b" :".contains(byte));
+    let others: Vec<&[u8]> = names.filter(|name| !is_own(name)).collect();
+    // SAFETY: the program's `main` and its threads have not begun. Constructors that change the
+    // environment run in this thread.
+    unsafe {
+        if others.is_empty() {
+            env::remove_var("LD_PRELOAD");
+        } else {
+            env::set_var("LD_PRELOAD", OsStr::from_bytes(&others.join(&b':')));
+        }
+        env::remove_var(NAME);
+    }
+}

@@ -1,0 +1,146 @@
+//! `kumi run`: starts an unmodified program with its threads as microprocesses.
+//!
+//! - [`program`]: finds the program, and decides whether it can run this way.
+//! - [`preload`]: finds the two shared libraries that the dynamic linker loads into it.
+//!
+//! The command replaces itself by the program (execve(2)), so process ID, descriptors and exit
+//! status are the program's own. What the program cannot have stops nothing: it runs plainly, with
+//! a line on standard error that says why.
+
+pub(crate) mod preload;
+pub(crate) mod program;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use preload::Preload;
+use program::{Missing, Program};
+
+/// Exit codes of a command that runs another one, as of env(1) and nohup(1).
+const FAILED: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Name of the variable by which the command tells the preloaded library what was asked for.
+const OPTIONS: &str = "KUMIHIMO_RUN";
+
+/// Options of `kumi run`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Number of virtual processors [default: as KUMI_VPS]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    vps: Option<u32>,
+    /// Fail where the program's threads would be kernel threads
+    #[arg(long)]
+    strict: bool,
+    /// Leave the processes that the program starts alone
+    #[arg(long)]
+    no_children: bool,
+    /// Order of runnable threads of one priority
+    #[arg(long, value_enum, default_value_t = Policy::Feedback)]
+    policy: Policy,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    command: Vec<OsString>,
+}
+
+/// Scheduling policies for unmodified programs.
+#[derive(Clone, Copy, ValueEnum)]
+enum Policy {
+    /// Threads that wait often come before those that compute
+    Feedback,
+    /// In turn
+    RoundRobin,
+}
+
+impl Policy {
+    fn name(self) -> &'static str {
+        match self {
+            Policy::Feedback => "feedback",
+            Policy::RoundRobin => "round-robin",
+        }
+    }
+}
+
+/// Starts the program. Returns only if that fails.
+pub fn run(args: Args) -> Result<ExitCode, String> {
+    let mut words = args.command.iter();
+    let Some(name) = words.next() else {
+        return Err("run: no program is named".into());
+    };
+    let program = match Program::find(name) {
+        Ok(program) => program,
+        Err(Missing::NotFound) => {
+            eprintln!("kumi run: {}: no such program", name.display());
+            return Ok(ExitCode::from(NOT_FOUND));
+        }
+        Err(Missing::NotExecutable(error)) => {
+            eprintln!("kumi run: {}: {error}", name.display());
+            return Ok(ExitCode::from(NOT_EXECUTABLE));
+        }
+    };
+    let mut command = std::process::Command::new(&program.path);
+    command.arg0(name).args(words);
+    let ready = program.refusal().map_or_else(Preload::find, Err);
+    match ready {
+        Ok(preload) => prepare(&mut command, &args, &preload),
+        Err(why) if args.strict => {
+            eprintln!("kumi run: {}: {why}; --strict allows no kernel threads", name.display());
+            return Ok(ExitCode::from(FAILED));
+        }
+        Err(why) => {
+            eprintln!("kumi run: {}: {why}; it runs on kernel threads", name.display());
+        }
+    }
+    let error = command.exec();
+    eprintln!("kumi run: {}: {error}", program.path.display());
+    Ok(ExitCode::from(match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    }))
+}
+
+/// Adds what the dynamic linker and the preloaded library read.
+fn prepare(command: &mut std::process::Command, args: &Args, preload: &Preload) {
+    let before = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty());
+    command.env("LD_PRELOAD", preload.variable(before.as_deref()));
+    if let Some(vps) = args.vps {
+        command.env("KUMI_VPS", vps.to_string());
+    }
+    let mut options = format!("policy={}", args.policy.name());
+    if args.no_children {
+        options.push_str(",children=off");
+    }
+    if args.strict {
+        options.push_str(",strict=on");
+    }
+    command.env(OPTIONS, options);
+}
+
+/// Prints what `kumi run` would do with the program, for `kumi doctor --run`.
+pub(crate) fn explain(name: &OsString) -> Result<(), String> {
+    let program = Program::find(name).map_err(|missing| match missing {
+        Missing::NotFound => format!("{}: no such program", name.display()),
+        Missing::NotExecutable(error) => format!("{}: {error}", name.display()),
+    })?;
+    println!("{:<24} {}", "program", program.path.display());
+    if let Some(interpreter) = &program.interpreter {
+        println!("{:<24} {}, which the script names", "runs", interpreter.display());
+    }
+    match program.refusal().map_or_else(Preload::find, Err) {
+        Ok(preload) => {
+            println!("{:<24} microprocesses, from its first thread on", "threads");
+            println!("{:<24} {}", "preloaded", preload.variable(None).display());
+        }
+        Err(why) => println!("{:<24} kernel threads: {why}", "threads"),
+    }
+    Ok(())
+}
