@@ -24,14 +24,14 @@ fn result(error: c_int) -> c_int {
     }
 }
 
-type Routine = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 
 struct Start {
     routine: Routine,
     argument: *mut c_void,
 }
 
-unsafe extern "C" fn run(start: *mut c_void) -> *mut c_void {
+unsafe extern "C-unwind" fn run(start: *mut c_void) -> *mut c_void {
     // SAFETY: `thrd_create` has leaked the box, for this call.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
     let (routine, argument) = (start.routine, start.argument);
@@ -82,7 +82,7 @@ unsafe extern "C" fn kumi_interpose_thrd_detach(thread: pthread_t) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_thrd_exit(value: c_int) -> ! {
+unsafe extern "C-unwind" fn kumi_interpose_thrd_exit(value: c_int) -> ! {
     // SAFETY: the caller's promise.
     unsafe { thread::kumi_interpose_pthread_exit(as_value(value)) }
 }

@@ -18,7 +18,8 @@ use crate::attributes::Plan;
 use crate::deadline::Deadline;
 use crate::{count, start};
 
-pub(crate) type Routine = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+/// It may unwind: pthread_exit(3) does so, up to `run_routine`.
+pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// What a thread passes to the one that joins it.
 struct Value(*mut c_void);
@@ -340,14 +341,18 @@ unsafe extern "C" fn run_routine(start: &mut Start) -> bool {
     )
 }
 
+unsafe extern "C-unwind" {
+    fn pthread_exit(value: *mut c_void) -> !;
+}
+
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn kumi_interpose_pthread_exit(value: *mut c_void) -> ! {
+pub(crate) unsafe extern "C-unwind" fn kumi_interpose_pthread_exit(value: *mut c_void) -> ! {
     if is_created() {
         RECORD.with(|record| record.exit_value.set(value));
     }
     // Runs the cleanup handlers and destructors on the stack, and ends in `run_routine`.
     // SAFETY: the caller's promise.
-    unsafe { libc::pthread_exit(value) }
+    unsafe { pthread_exit(value) }
 }
 
 /// Joins `thread` until `deadline`. `real` is the C library's function for its own threads.
