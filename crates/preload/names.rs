@@ -67,6 +67,40 @@ macro_rules! names {
             cnd_signal
             cnd_broadcast
             cnd_destroy
+            // Descriptors.
+            close
+            close_range
+            closefrom
+            dup
+            dup2
+            dup3
+            fcntl
+            fcntl64
+            socket
+            socketpair
+            accept
+            accept4
+            eventfd
+            epoll_create
+            epoll_create1
+            setsockopt
+            read
+            readv
+            __read_chk
+            recv
+            recvfrom
+            recvmsg
+            __recv_chk
+            __recvfrom_chk
+            write
+            writev
+            send
+            sendto
+            sendmsg
+            poll
+            ppoll
+            __poll_chk
+            __ppoll_chk
             // Sleeps.
             nanosleep
             clock_nanosleep

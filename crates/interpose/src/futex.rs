@@ -10,7 +10,7 @@ use kumihimo_runtime::park::{self, Wait};
 
 use crate::deadline::{Deadline, check};
 use crate::lot::{self, End, Kind};
-use crate::{failed, identity, start};
+use crate::{descriptor, failed, identity, start};
 
 /// Replaces syscall(2). Variadic in C: see `arch`, whose definition makes all calls but these.
 #[unsafe(no_mangle)]
@@ -33,6 +33,10 @@ unsafe extern "C" fn kumi_interpose_syscall(
                     }
                 }
                 libc::SYS_gettid => return c_long::from(identity::gettid()),
+                libc::SYS_close_range => {
+                    let done = descriptor::open::close_range(a as u32, b as u32, c as c_int);
+                    return c_long::from(done);
+                }
                 libc::SYS_tgkill => {
                     let signal = c as c_int;
                     return c_long::from(identity::kumi_interpose_tgkill(a as _, b as _, signal));

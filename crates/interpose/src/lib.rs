@@ -9,6 +9,7 @@
 //! - [`thread`]: creation, join and end; [`attributes`]; [`identity`].
 //! - [`lot`]: where microprocesses wait for an address. [`mutex`], [`condition`], [`rwlock`],
 //!   [`semaphore`], [`barrier`], [`spin`] and [`futex`] are built on it, [`c11`] on these.
+//! - [`descriptor`]: sockets, and what the program closes.
 //! - [`sleep`], [`clock`]: time.
 //! - [`real`]: the C library's own functions; [`heap`]: the memory of the runtime.
 //!
@@ -29,6 +30,7 @@ mod clock;
 mod condition;
 mod count;
 mod deadline;
+mod descriptor;
 mod futex;
 mod heap;
 mod identity;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use kumihimo_policy::{Feedback, RoundRobin};
 use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
 
-use crate::{count, heap, lot, options};
+use crate::{count, descriptor, heap, lot, options};
 
 /// No thread was created through this library so far.
 const NOT_YET: u8 = 0;
@@ -38,6 +38,7 @@ fn start_once() -> bool {
     ONCE.get_or_init(|| {
         // SAFETY: the functions are static.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+        descriptor::open::note_inherited();
         // A program whose threads all wait may go on when a signal arrives, or another process
         // writes to memory that it shares.
         let builder = Builder::new().on_deadlock(OnDeadlock::Ignore);

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use crate::idle::descriptor_entry::DescriptorEntry;
 use crate::kernel_thread::no_events::lock;
-use crate::loom::atomic::Ordering;
+use crate::loom::atomic::{AtomicU8, Ordering};
 use crate::memory::stack_trim;
 use crate::microprocess::wait_reason::Wait;
 use crate::wait::{foreign_poll, park};
@@ -36,7 +36,16 @@ pub struct Source {
     pub(crate) fd: RawFd,
     /// Set once the descriptor is in an epoll set.
     pub(crate) entry: OnceLock<&'static DescriptorEntry>,
+    /// [`OPEN`], [`CHANGING`] or [`RETIRED`].
+    pub(crate) life: AtomicU8,
 }
+
+/// The descriptor may be registered.
+pub(crate) const OPEN: u8 = 0;
+/// It is being registered, or moved to another set.
+pub(crate) const CHANGING: u8 = 1;
+/// It is about to be closed, or is closed: see [`Source::retire`].
+pub(crate) const RETIRED: u8 = 2;
 
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -47,7 +56,12 @@ impl std::fmt::Debug for Source {
 impl Source {
     /// Creates a source without a system call: the descriptor is registered at the first wait.
     pub fn new(fd: RawFd) -> Source {
-        Source { fd, entry: OnceLock::new() }
+        Source { fd, entry: OnceLock::new(), life: AtomicU8::new(OPEN) }
+    }
+
+    /// Returns whether [`retire`](Source::retire) was called.
+    pub fn is_retired(&self) -> bool {
+        self.life.load(Ordering::Acquire) == RETIRED
     }
 
     /// Returns the number of edges so far. Call it before an attempt.

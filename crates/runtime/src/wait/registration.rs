@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 
 use crate::idle::descriptor_entry::DescriptorEntry;
 use crate::idle::poller::Poller;
-use crate::kernel_thread::no_events::lock;
+use crate::kernel_thread::no_events::{NoEvents, lock};
 use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance};
 use crate::scheduler::vp::Vp;
 use crate::upcall::sticky;
-use crate::wait::readiness::Source;
+use crate::wait::readiness::{self, Source};
 
 impl Source {
     /// Returns the entry, registered in the set of the caller's VP, or earlier in that of another
@@ -39,6 +39,12 @@ impl Source {
     }
 
     fn register_at(&self, vp: &Vp) -> io::Result<&'static DescriptorEntry> {
+        if let Some(entry) = self.entry.get()
+            && vp.instance().is_polled_at(entry.home.load(Ordering::Relaxed))
+        {
+            return Ok(entry);
+        }
+        let _changing = self.change()?;
         if let Some(entry) = self.entry.get() {
             if !vp.instance().is_polled_at(entry.home.load(Ordering::Relaxed)) {
                 entry.move_in(&vp.poller, self.fd, vp.instance())?;
@@ -57,6 +63,70 @@ impl Source {
             entry.give_back();
         }
         Ok(self.entry.get().copied().expect("set just now, by the caller or another"))
+    }
+}
+
+/// While it lives, [`Source::retire`] waits.
+struct Changing<'a>(&'a Source, #[allow(dead_code)] NoEvents);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.life.store(readiness::OPEN, Ordering::Release);
+    }
+}
+
+impl Source {
+    /// Begins a registration, which [`retire`](Source::retire) does not overtake: what is added to
+    /// a set is the file that the source was made for.
+    fn change(&self) -> io::Result<Changing<'_>> {
+        // A registration is short, and is not preempted.
+        let quiet = NoEvents::new();
+        loop {
+            match self.life.compare_exchange(
+                readiness::OPEN,
+                readiness::CHANGING,
+                Ordering::Acquire,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Ok(Changing(self, quiet)),
+                Err(readiness::RETIRED) => return Err(io::Error::from_raw_os_error(libc::EBADF)),
+                Err(_) => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Ends the use of the descriptor, before it is closed: wakes all waiters, and lets nobody wait
+    /// again. `is_open`: the number still means the file that the source was made for, so it is
+    /// removed from its set.
+    pub fn retire(&self, is_open: bool) {
+        let _quiet = NoEvents::new();
+        while let Err(other) = self.life.compare_exchange(
+            readiness::OPEN,
+            readiness::RETIRED,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            if other == readiness::RETIRED {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let Some(&entry) = self.entry.get() else { return };
+        if is_open {
+            self.remove(entry);
+        }
+        if let Some(reader) = entry.report(libc::EPOLLHUP) {
+            reader.wake();
+        }
+    }
+
+    fn remove(&self, entry: &DescriptorEntry) {
+        let home = entry.home.load(Ordering::Relaxed);
+        instance::visit(|instance| {
+            if let Some(poller) = instance.and_then(|i| i.poller_at(home)) {
+                poller.remove(self.fd);
+            }
+        });
     }
 }
 
@@ -85,12 +155,9 @@ impl DescriptorEntry {
 impl Drop for Source {
     fn drop(&mut self) {
         let Some(&entry) = self.entry.get() else { return };
-        let home = entry.home.load(Ordering::Relaxed);
-        instance::visit(|instance| {
-            if let Some(poller) = instance.and_then(|i| i.poller_at(home)) {
-                poller.remove(self.fd);
-            }
-        });
+        if !self.is_retired() {
+            self.remove(entry);
+        }
         entry.give_back();
     }
 }

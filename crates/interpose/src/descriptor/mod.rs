@@ -1,0 +1,27 @@
+//! Descriptors as the program sees them.
+//!
+//! - [`table`]: what is known of each number.
+//! - [`kept`]: the runtime's own descriptors, which the program does not close.
+//! - [`open`]: calls that make, copy and close descriptors.
+//! - [`socket`]: transfers and connections. [`poll`]: waits for one of several.
+//!
+//! O_NONBLOCK belongs to the open file, which other descriptors and processes share, so it is
+//! neither changed nor remembered here. An attempt on a socket is made with `MSG_DONTWAIT`; where it
+//! must wait, fcntl(2) says whether the program wants that.
+
+mod kept;
+pub(crate) mod open;
+mod poll;
+mod socket;
+mod table;
+mod transfer;
+
+/// Sets errno if `result` is a negated error number, as the kernel returns it.
+fn returned(result: isize) -> isize {
+    if (-4095..0).contains(&result) {
+        // SAFETY: errno belongs to the calling thread.
+        unsafe { *libc::__errno_location() = -result as i32 };
+        return -1;
+    }
+    result
+}

@@ -1,0 +1,168 @@
+//! Calls that make, copy and close descriptors.
+
+use std::ffi::{c_int, c_uint};
+
+use crate::descriptor::{kept, returned, table};
+use crate::failed;
+
+pub(crate) use kept::note_inherited;
+
+/// Notes a descriptor that a call has returned, and returns it.
+fn made(fd: c_int, is_socket: bool) -> c_int {
+    if fd >= 0 {
+        table::made(fd, is_socket);
+    }
+    fd
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: integers.
+    made(unsafe { libc::socket(domain, kind, protocol) }, true)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_socketpair(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    pair: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let done = libc::socketpair(domain, kind, protocol, pair);
+        if done == 0 {
+            made(*pair, true);
+            made(*pair.add(1), true);
+        }
+        done
+    }
+}
+
+/// Notes a connection that was accepted.
+pub(super) fn accepted(fd: c_int) -> c_int {
+    made(fd, true)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_eventfd(count: c_uint, flags: c_int) -> c_int {
+    // SAFETY: integers.
+    made(unsafe { libc::eventfd(count, flags) }, false)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_epoll_create(size: c_int) -> c_int {
+    // SAFETY: integers.
+    made(unsafe { libc::epoll_create(size) }, false)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: integers.
+    made(unsafe { libc::epoll_create1(flags) }, false)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_dup(fd: c_int) -> c_int {
+    // SAFETY: integers.
+    made(unsafe { libc::dup(fd) }, false)
+}
+
+/// Replaces dup3(2). The number of a descriptor of the runtime is busy.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    if from != to && to >= 0 {
+        if kept::is_kept(to) {
+            return failed(libc::EBUSY);
+        }
+        table::closing(to);
+    }
+    // SAFETY: integers.
+    let done = unsafe { libc::dup3(from, to, flags) };
+    if from == to { done } else { made(done, false) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_dup2(from: c_int, to: c_int) -> c_int {
+    if from == to {
+        // SAFETY: integers.
+        return unsafe { libc::dup2(from, to) };
+    }
+    // SAFETY: as above.
+    unsafe { kumi_interpose_dup3(from, to, 0) }
+}
+
+/// Replaces fcntl(2). Variadic in C: one argument more, which is an integer or a pointer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    let done = unsafe { libc::fcntl(fd, command, argument) };
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => made(done, false),
+        _ => done,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's promise. The same function on this architecture.
+    unsafe { kumi_interpose_fcntl(fd, command, argument) }
+}
+
+/// Replaces close(2). A descriptor of the runtime counts as closed.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_close(fd: c_int) -> c_int {
+    if kept::is_kept(fd) {
+        return failed(libc::EBADF);
+    }
+    table::closing(fd);
+    // SAFETY: the caller's promise.
+    unsafe { libc::close(fd) }
+}
+
+/// Closes a range without the runtime's descriptors, as close_range(2).
+pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // Only these close anything in this table: with CLOEXEC nothing closes, and a table of its own
+    // for the caller is no table of the runtime's.
+    if flags != 0 || first > last {
+        // SAFETY: integers.
+        return unsafe { real_range(first, last, flags) };
+    }
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else {
+        return failed(libc::ENOSYS);
+    };
+    // All first: the folder's own descriptor is among them, and is closed by then.
+    let numbers: Vec<c_uint> =
+        open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    for fd in numbers.into_iter().filter(|fd| (first..=last).contains(fd)) {
+        // A number that was closed meanwhile fails, as it should.
+        // SAFETY: the caller closes this descriptor.
+        unsafe { kumi_interpose_close(fd.cast_signed()) };
+    }
+    0
+}
+
+unsafe fn real_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let arguments = [first as usize, last as usize, flags as usize, 0, 0, 0];
+    // SAFETY: integers.
+    returned(unsafe { kumihimo_arch::system_call(libc::SYS_close_range, arguments) }) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_close_range(
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+) -> c_int {
+    if !crate::start::has_started() {
+        // SAFETY: integers.
+        return unsafe { real_range(first, last, flags) };
+    }
+    close_range(first, last, flags)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_closefrom(first: c_int) {
+    // SAFETY: integers.
+    unsafe { kumi_interpose_close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0) };
+}

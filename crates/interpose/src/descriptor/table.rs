@@ -1,0 +1,150 @@
+//! What is known of each descriptor number: the kind of its file, and its readiness while somebody
+//! waits for it.
+//!
+//! The kind is a guess that lasts from one close to the next. Code that closes and opens files
+//! without the C library's exported functions may make it wrong; then a call fails with `ENOTSOCK`
+//! and is repeated as one for any file, or waits in the kernel. Neither harms anybody.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+
+use kumihimo_runtime::readiness::Source;
+
+/// Numbers from here on are handled by the C library: the default limit of the kernel (fs.nr_open in
+/// proc_sys_fs(5)).
+const NUMBERS: usize = 1 << 20;
+const IN_CHUNK: usize = 1 << 10;
+
+/// Nothing is known.
+const UNKNOWN: u8 = 0;
+const SOCKET: u8 = 1;
+const OTHER: u8 = 2;
+
+/// One number.
+pub(super) struct Place {
+    kind: AtomicU8,
+    /// Made by a function of this library, for the program: see `kept`.
+    is_programs: AtomicBool,
+    source: Mutex<Option<Arc<Source>>>,
+}
+
+type Chunk = [Place; IN_CHUNK];
+
+static CHUNKS: [AtomicPtr<Chunk>; NUMBERS / IN_CHUNK] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; NUMBERS / IN_CHUNK];
+
+/// Returns the place of `fd`, if it was used.
+fn used(fd: i32) -> Option<&'static Place> {
+    let fd = usize::try_from(fd).ok().filter(|fd| *fd < NUMBERS)?;
+    // SAFETY: null or a chunk, which lives for ever.
+    let chunk = unsafe { CHUNKS[fd / IN_CHUNK].load(Ordering::Acquire).as_ref() }?;
+    Some(&chunk[fd % IN_CHUNK])
+}
+
+/// Returns the place of `fd`. `None` for a number that is none, or beyond the table.
+pub(super) fn place(fd: i32) -> Option<&'static Place> {
+    if let Some(place) = used(fd) {
+        return Some(place);
+    }
+    let fd = usize::try_from(fd).ok().filter(|fd| *fd < NUMBERS)?;
+    let new = Box::into_raw(Box::new([const { Place::UNUSED }; IN_CHUNK]));
+    let at = &CHUNKS[fd / IN_CHUNK];
+    let empty = std::ptr::null_mut();
+    // Release: a reader finds the places initialised.
+    let chunk = match at.compare_exchange(empty, new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => new,
+        Err(other) => {
+            // SAFETY: made above, and not published.
+            drop(unsafe { Box::from_raw(new) });
+            other
+        }
+    };
+    // SAFETY: published chunks live for ever.
+    Some(unsafe { &(&*chunk)[fd % IN_CHUNK] })
+}
+
+impl Place {
+    const UNUSED: Place = Place {
+        kind: AtomicU8::new(UNKNOWN),
+        is_programs: AtomicBool::new(false),
+        source: Mutex::new(None),
+    };
+
+    /// Whether the file is a socket. Asks the kernel once for each file.
+    pub(super) fn is_socket(&self, fd: i32) -> bool {
+        match self.kind.load(Ordering::Relaxed) {
+            UNKNOWN => self.examine(fd),
+            kind => kind == SOCKET,
+        }
+    }
+
+    #[cold]
+    fn examine(&self, fd: i32) -> bool {
+        let mut found = MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: a live structure; all zeroes are a valid value.
+        let found = unsafe {
+            if libc::fstat(fd, found.as_mut_ptr()) != 0 {
+                return false;
+            }
+            found.assume_init()
+        };
+        let is_socket = found.st_mode & libc::S_IFMT == libc::S_IFSOCK;
+        self.kind.store(if is_socket { SOCKET } else { OTHER }, Ordering::Relaxed);
+        is_socket
+    }
+
+    /// Forgets the kind, which has turned out to be wrong.
+    pub(super) fn is_no_socket(&self) {
+        self.kind.store(UNKNOWN, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_programs(&self) -> bool {
+        self.is_programs.load(Ordering::Relaxed)
+    }
+
+    /// Returns the readiness of the file, if somebody has waited for it.
+    pub(super) fn source(&self) -> Option<Arc<Source>> {
+        kumihimo_runtime::lock(&self.source).clone()
+    }
+
+    /// Returns the readiness of the file `fd`.
+    pub(super) fn source_of(&self, fd: i32) -> Arc<Source> {
+        let mut source = kumihimo_runtime::lock(&self.source);
+        source.get_or_insert_with(|| Arc::new(Source::new(fd))).clone()
+    }
+
+    fn forget(&self, is_open: bool) {
+        self.kind.store(UNKNOWN, Ordering::Relaxed);
+        self.is_programs.store(false, Ordering::Relaxed);
+        let source = kumihimo_runtime::lock(&self.source).take();
+        if let Some(source) = source {
+            source.retire(is_open);
+        }
+    }
+}
+
+/// Notes that the program is about to close `fd`.
+pub(super) fn closing(fd: i32) {
+    if let Some(place) = used(fd) {
+        place.forget(true);
+    }
+}
+
+/// Notes that `fd` is a new file of the program. What was known of the number is of an earlier file,
+/// which somebody has closed unnoticed.
+pub(super) fn made(fd: i32, is_socket: bool) {
+    let Some(place) = place(fd) else { return };
+    if place.kind.load(Ordering::Relaxed) != UNKNOWN || place.source().is_some() {
+        place.forget(false);
+    }
+    place.is_programs.store(true, Ordering::Relaxed);
+    if is_socket {
+        place.kind.store(SOCKET, Ordering::Relaxed);
+    }
+}
+
+/// Whether the program has made `fd` by a function of this library.
+pub(super) fn is_programs(fd: i32) -> bool {
+    used(fd).is_some_and(Place::is_programs)
+}
