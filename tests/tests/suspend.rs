@@ -1,14 +1,14 @@
 //! Suspension and resumption from inside the process.
 
 use std::io::{Read, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kumihimo::policy::{FixedPriority, Priority};
-use kumihimo::runtime::{Design, OnDeadlock, Runtime};
+use kumihimo::runtime::{Design, OnDeadlock, Preemption, Runtime};
 use kumihimo::sync::{Mutex, mpsc};
-use kumihimo::thread::{self, Builder, JoinHandle, Suspended};
+use kumihimo::thread::{self, Builder, JoinHandle, Suspended, Thread};
 use kumihimo_tests::process::{alone, is_preempted, one_to_one};
 use kumihimo_tests::{Random, seed, skip};
 
@@ -227,6 +227,56 @@ fn suspension_takes_effect_on_return_from_blocking() {
         });
         blocks.join().expect("no panic");
         thread::blocking(|| steers.join()).expect("no panic");
+    });
+}
+
+/// A lean microprocess cannot be interrupted. Its yields do not switch: nothing else is runnable.
+#[test]
+fn suspended_lean_microprocess_stops_at_its_next_yield() {
+    const NAME: &str = "suspended_lean_microprocess_stops_at_its_next_yield";
+    alone(NAME, || {
+        let runtime = Runtime::builder().vps(1).preemption(Preemption::Off);
+        let runtime = runtime.build().expect("a runtime");
+        if one_to_one() {
+            return skip(NAME, "kernel threads are not suspended");
+        }
+        runtime.run(|| {
+            let (me, rounds) = (Arc::new(OnceLock::<Thread>::new()), Arc::new(AtomicU64::new(0)));
+            let (stop, ran_on) =
+                (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let (own, count) = (me.clone(), rounds.clone());
+            let (stops, runs_on) = (stop.clone(), ran_on.clone());
+            let body = move || {
+                while !stops.load(SeqCst) {
+                    let is_asked = || own.get().is_some_and(Thread::is_suspended);
+                    let asked = is_asked();
+                    thread::yield_now();
+                    if asked && is_asked() {
+                        runs_on.store(true, SeqCst);
+                    }
+                    count.fetch_add(1, SeqCst);
+                }
+            };
+            // SAFETY: the closure uses no thread-local variable, and little stack.
+            let lean = unsafe { Builder::new().lean(true) }.spawn(body).expect("it begins");
+            me.set(lean.thread().clone()).expect("it is set once");
+            let steers = std::thread::spawn(move || {
+                let one = me.get().expect("it is set");
+                for _ in 0..20 {
+                    assert_ne!(one.suspend().expect("a microprocess"), Suspended::Gone);
+                    assert!(one.resume().expect("a microprocess"));
+                    // The next request comes after the check.
+                    let before = rounds.load(SeqCst);
+                    while rounds.load(SeqCst) < before + 2 {
+                        std::thread::yield_now();
+                    }
+                }
+                stop.store(true, SeqCst);
+            });
+            lean.join().expect("no panic");
+            thread::blocking(|| steers.join()).expect("no panic");
+            assert!(!ran_on.load(SeqCst), "a yield returned although a suspension was requested");
+        });
     });
 }
 

@@ -43,6 +43,10 @@ impl Carrier {
         trace_hooks::gives_way(&vp.trace, why);
         match vp.pick_at_least(level) {
             None => {
+                // A lean microprocess is not stopped where it is interrupted, but here.
+                if self.must_suspend() {
+                    return self.leave(AfterSwitch::Suspend);
+                }
                 if vp.is_retired() {
                     return self.switch_to_idle(AfterSwitch::Requeue(why));
                 }

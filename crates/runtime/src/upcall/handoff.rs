@@ -16,7 +16,9 @@
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::cpu::Context;
+use kumihimo_events::barrier;
 use kumihimo_events::return_queue::Offer;
+use kumihimo_events::sched::Event;
 
 use crate::kernel_thread::gs_record::KernelThread;
 use crate::microprocess::after_switch::AfterSwitch;
@@ -69,6 +71,13 @@ pub(crate) fn await_turn(instance: &Instance, mp: &'static Mp) {
         vp.level.set(mp.level.get());
         vp.account_for(mp);
         kt.show(mp);
+        // The scheduler looked at the state word before it handed the VP over. A suspension since
+        // then has raised its event for a thread that waits, and the VP that came has discarded it.
+        // Pairs with the barrier in `suspend.rs`.
+        barrier::light();
+        if mp.state.is_suspended() {
+            instance.kernel.raise(vp.index as u32, Event::Changed);
+        }
         vp.recheck_core();
         trace_hooks::runs(&vp.trace, mp);
     }

@@ -3,16 +3,18 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use kumihimo_conformance::{Image, Mounted, Options, Organisation};
-use kumihimo_tests::process;
+use kumihimo_tests::{process, until};
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 
-use crate::ground::{has_e2fsprogs, kumi, serve};
+use crate::ground::{has_e2fsprogs, kumi, separate_descriptors, serve};
 
 /// Timeout. A longer wait means a hang.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -56,7 +58,7 @@ fn killed_while_clients_wait(name: &str, organisation: Organisation) {
     for _ in 0..4 {
         assert!(receiver.recv_timeout(LIMIT).expect("it begins").is_none());
     }
-    process::send_signal(mounted.pid(), rustix::process::Signal::KILL).expect("it is a child");
+    process::send_signal(mounted.pid(), Signal::KILL).expect("it is a child");
     for _ in 0..4 {
         let ended = receiver.recv_timeout(LIMIT).expect("a client hangs").expect("an end");
         let error = errno(&ended.expect_err("2 MB take longer"));
@@ -124,6 +126,62 @@ fn client_killed_while_waiting_leaves_the_server_running() {
         mounted.unmount();
         image.expect_clean();
     }
+}
+
+/// Returns whether a child of this process executes a program in its own process group.
+fn is_group_leader_in_execve() -> bool {
+    let own = std::process::id();
+    let entries = std::fs::read_dir("/proc").expect("procfs").flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|pid| {
+        // After the name in parentheses: state, parent, process group (proc_pid_stat(5)).
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        let mut fields = fields.split(' ').skip(1);
+        fields.next().is_some_and(|parent| parent == own.to_string())
+            && fields.next() == Some(&pid)
+            // System call 59: proc_pid_syscall(5).
+            && std::fs::read_to_string(format!("/proc/{pid}/syscall"))
+                .is_ok_and(|said| said.starts_with("59 "))
+    })
+}
+
+/// A child has the descriptors of its parent until it has executed its program. Here the program
+/// lies on a mount whose server is stopped, so the child of another test exists as long as this
+/// test wants.
+#[test]
+fn unmount_succeeds_while_another_test_starts_a_program() {
+    let name = "lives::unmount_succeeds_while_another_test_starts_a_program";
+    if !has_e2fsprogs(name) {
+        return;
+    }
+    let (programs, image) = (Image::new(16, 1024), Image::new(16, 1024));
+    let options = Options::new(Organisation::Microprocesses).with(&["--timeout", "0"]);
+    let stopped = Mounted::start(kumi(), &options, programs.path());
+    let program = stopped.path().join("true");
+    std::fs::copy("/bin/true", &program).expect("a copy");
+    let mounted = serve(Organisation::Microprocesses, &image);
+    process::send_signal(stopped.pid(), Signal::STOP).expect("it is a child");
+    // Reported when all of its threads have stopped.
+    let pid = i32::try_from(stopped.pid()).ok().and_then(Pid::from_raw).expect("a process");
+    waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).expect("it stops");
+    let (begun, begins) = mpsc::channel();
+    let (start, starts) = mpsc::channel();
+    let other = std::thread::spawn(move || {
+        separate_descriptors();
+        begun.send(()).expect("a receiver");
+        starts.recv().expect("a sender");
+        Command::new(program).process_group(0).status()
+    });
+    begins.recv().expect("a sender");
+    let file = File::create(mounted.path().join("f")).expect("a file");
+    start.send(()).expect("a receiver");
+    until("the child is in execve", || (), is_group_leader_in_execve);
+    drop(file);
+    mounted.unmount();
+    process::send_signal(stopped.pid(), Signal::CONT).expect("it is a child");
+    assert!(other.join().expect("no panic").expect("it runs").success());
+    image.expect_clean();
+    stopped.unmount();
 }
 
 /// A failing medium: the image is truncated while it is served.

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::io::{IsTerminal, Write, stdout};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use kumihimo::machine::{self, Action, Done, Machine, State};
@@ -55,7 +55,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     ));
     println!();
     let live = stdout().is_terminal();
-    let (sheet, seen) = watch(runtime, live)?;
+    let (sheet, seen) = watch(runtime, Sheet::new(), live)?;
     if !live {
         print!("{}", sheet.picture(Some(&seen)));
     }
@@ -72,10 +72,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     for (row, name) in NAMES.iter().enumerate() {
         check(row == ONE || seen.meanwhile[row] > 0, || format!("'{name}' stopped too"))?;
     }
-    // The microprocess has ended, so it continued. This was visible, unless the machine left no
-    // time for it.
-    let late = seen.at.1 + SUSPENDED / 2 > COLUMNS;
-    check(late || sheet.total(ONE) > seen.total, || format!("'{}' did not continue", NAMES[ONE]))?;
+    check(sheet.total(ONE) > seen.total, || format!("'{}' did not continue", NAMES[ONE]))?;
     figures.add("time from a suspend request to the stop", "", text::time(seen.took));
     Ok(())
 }
@@ -88,6 +85,12 @@ fn builder() -> kumihimo::runtime::Builder {
 struct Sheet {
     start: Instant,
     rounds: [[AtomicU32; COLUMNS]; NAMES.len()],
+    /// Rounds after the last column. The picture does not show them.
+    later: [AtomicU32; NAMES.len()],
+    /// Whether the run is over. The steering thread decides that, and not the clock: on a busy
+    /// machine that thread may be late by any time, and the microprocess that it steers must not
+    /// have ended by then.
+    is_over: AtomicBool,
 }
 
 /// Observations from outside.
@@ -108,16 +111,18 @@ impl Sheet {
         Sheet {
             start: Instant::now(),
             rounds: [const { [const { AtomicU32::new(0) }; COLUMNS] }; NAMES.len()],
+            later: [const { AtomicU32::new(0) }; NAMES.len()],
+            is_over: AtomicBool::new(false),
         }
     }
 
-    /// The current column; beyond the last one the run is over.
+    /// The current column, which may be beyond the last one.
     fn column(&self) -> usize {
         (self.start.elapsed().as_nanos() / COLUMN.as_nanos()) as usize
     }
 
     fn total(&self, row: usize) -> u32 {
-        self.rounds[row].iter().map(|rounds| rounds.load(Relaxed)).sum()
+        self.rounds[row].iter().chain([&self.later[row]]).map(|rounds| rounds.load(Relaxed)).sum()
     }
 
     fn totals(&self) -> [u32; NAMES.len()] {
@@ -126,11 +131,18 @@ impl Sheet {
 
     /// Computes until the run is over.
     fn fill(&self, row: usize) {
-        loop {
+        while !self.is_over.load(Relaxed) {
             black_box(spin(1, ROUNDS));
-            let Some(rounds) = self.rounds[row].get(self.column()) else { return };
-            rounds.fetch_add(1, Relaxed);
+            let column = self.rounds[row].get(self.column());
+            column.unwrap_or(&self.later[row]).fetch_add(1, Relaxed);
             thread::yield_now();
+        }
+    }
+
+    /// Waits until a microprocess has computed more than `rounds`. Blocks the kernel thread.
+    fn await_round(&self, row: usize, rounds: u32) {
+        while self.total(row) <= rounds {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -158,9 +170,9 @@ impl Sheet {
 }
 
 /// Runs four computing microprocesses, and a thread that steers from outside.
-fn watch(runtime: Runtime, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
+fn watch(runtime: Runtime, sheet: Sheet, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
     runtime.run(|| {
-        let sheet = Arc::new(Sheet::new());
+        let sheet = Arc::new(sheet);
         let mut all = Vec::new();
         for (row, name) in NAMES.into_iter().enumerate() {
             let sheet = sheet.clone();
@@ -172,8 +184,14 @@ fn watch(runtime: Runtime, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
         let ids = ids.ok_or("a microprocess without an id")?;
         // A kernel thread that uses nothing of the runtime, like another process.
         let outside = {
-            let sheet = sheet.clone();
-            std::thread::spawn(move || steer(&sheet, &ids, live))
+            let (sheet, steered) = (sheet.clone(), all[ONE].thread().clone());
+            std::thread::spawn(move || {
+                let seen = steer(&sheet, &ids, live);
+                sheet.is_over.store(true, Relaxed);
+                // After an error it may still be suspended, and would never end.
+                let _ = steered.resume();
+                seen
+            })
         };
         for one in all {
             one.join().map_err(|_| "a computing microprocess panicked")?;
@@ -214,11 +232,14 @@ fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
         table: String::new(),
     };
     film.until(sheet, RESUMED, Some(&seen));
+    // On a busy machine the time may be too short for a round.
+    (0..NAMES.len()).filter(|row| *row != ONE).for_each(|row| sheet.await_round(row, before[row]));
     let after = sheet.totals();
     seen.at.1 = sheet.column();
     process.act(id, Action::Resume).map_err(said)?;
     check(matches!(done, Done::Now | Done::OnReturn), || format!("suspend: {done:?}"))?;
     film.until(sheet, COLUMNS, Some(&seen));
+    sheet.await_round(ONE, after[ONE]);
     seen.meanwhile = std::array::from_fn(|row| after[row] - before[row]);
     seen.total = after[ONE];
     let mut table = Vec::new();
@@ -259,8 +280,7 @@ impl Film {
 mod tests {
     use super::*;
 
-    #[test]
-    fn suspended_microprocess_makes_no_progress_until_resumed() {
+    fn suspend_one_of(sheet: Sheet) {
         let _one =
             crate::tour::ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let runtime = builder().build().expect("a runtime");
@@ -271,11 +291,24 @@ mod tests {
             std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
             return;
         }
-        let (sheet, seen) = watch(runtime, false).expect("no error");
+        let (sheet, seen) = watch(runtime, sheet, false).expect("no error");
         assert_eq!(seen.meanwhile[ONE], 0);
-        assert!(sheet.total(ONE) >= seen.total, "nothing is taken back");
+        assert!(sheet.total(ONE) > seen.total, "it did not continue");
         let row = seen.table.lines().find(|line| line.contains(" east ")).expect("it is listed");
         assert!(row.contains(" suspended "), "{}", seen.table);
+    }
+
+    #[test]
+    fn suspended_microprocess_makes_no_progress_until_resumed() {
+        suspend_one_of(Sheet::new());
+    }
+
+    /// On a busy machine the steering thread may run for the first time after the last column.
+    #[test]
+    fn microprocess_is_suspended_however_late_the_request_comes() {
+        let sheet = Sheet::new();
+        let start = sheet.start.checked_sub(COLUMN * (COLUMNS as u32 + 1)).expect("after the boot");
+        suspend_one_of(Sheet { start, ..sheet });
     }
 
     #[test]

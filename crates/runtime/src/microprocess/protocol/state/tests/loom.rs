@@ -223,3 +223,36 @@ fn cancel_of_suspended_is_observed_after_resume() {
         assert!(s.state.is_cancelled());
     });
 }
+
+/// A microprocess waits for its turn on its own kernel thread. A scheduler hands it a VP while
+/// another thread suspends it, raises the event where it finds the microprocess, and looks no more.
+/// The microprocess runs with the event pending, or not at all.
+#[test]
+fn suspension_racing_a_hand_over_is_pending_after_it() {
+    loom::model(|| {
+        let (s, generation) = begun();
+        // Of the slot of the waiting kernel thread.
+        let pending = Arc::new(AtomicUsize::new(0));
+        let suspender = {
+            let (s, pending) = (s.clone(), pending.clone());
+            loom::thread::spawn(move || {
+                assert_eq!(s.state.request_suspend(generation), Suspend::Asked);
+                // The barrier on every core.
+                loom::sync::atomic::fence(Ordering::SeqCst);
+                pending.fetch_or(1, Ordering::SeqCst);
+            })
+        };
+        // The scheduler's look, before it hands the VP over.
+        let is_handed = !s.state.is_suspended() || !s.state.commit_suspend();
+        if is_handed {
+            // The VP discards the events that were raised while the thread waited.
+            pending.store(0, Ordering::Relaxed);
+            loom::sync::atomic::fence(Ordering::SeqCst);
+            if s.state.is_suspended() {
+                pending.fetch_or(1, Ordering::SeqCst);
+            }
+        }
+        suspender.join().unwrap();
+        assert!(!is_handed || pending.load(Ordering::Relaxed) != 0);
+    });
+}
