@@ -4,13 +4,13 @@ use std::ffi::{c_int, c_void};
 
 use libc::{pthread_attr_t, pthread_t};
 
-use crate::thread;
+use crate::record;
 
-/// The smallest stack of a microprocess, in bytes. Less than that asks for trouble on a thread of the
-/// C library as well, whose signal frames alone need several KiB.
+/// The smallest stack of a microprocess, in bytes. Less than that asks for trouble on a thread of
+/// the C library as well, whose signal frames alone need several KiB.
 const SMALLEST: usize = 16 << 10;
-/// The stack of the slot of a thread that runs on the program's memory: what runs there are the first
-/// frames and the end of the thread.
+/// The stack of the slot of a thread that runs on the program's memory: what runs there are the
+/// first frames and the end of the thread.
 const BESIDE_OWN: usize = 16 << 10;
 
 /// How a new thread is made: what its attributes say.
@@ -115,7 +115,7 @@ unsafe extern "C" fn kumi_interpose_pthread_getattr_np(
         if done != 0 {
             return done;
         }
-        if let Some(is_detached) = thread::is_detached(thread) {
+        if let Some(is_detached) = record::is_detached(thread) {
             let state = if is_detached {
                 libc::PTHREAD_CREATE_DETACHED
             } else {
@@ -123,7 +123,7 @@ unsafe extern "C" fn kumi_interpose_pthread_getattr_np(
             };
             libc::pthread_attr_setdetachstate(attributes, state);
         }
-        if let Some((stack, size)) = thread::own_stack(thread) {
+        if let Some((stack, size)) = record::own_stack(thread) {
             libc::pthread_attr_setstack(attributes, stack.cast::<c_void>(), size);
         }
     }

@@ -1,8 +1,8 @@
 //! The CPU time of threads: clock_gettime(2), pthread_getcpuclockid(3), getrusage(2).
 //!
 //! `arch` knows the clock of the calling microprocess. That of another one has a number in the form
-//! of the kernel's (`MAKE_THREAD_CPUCLOCK` in include/linux/posix-timers.h), with a thread ID that no
-//! kernel thread can have. It shows what the other one has used up to its last switch, since it
+//! of the kernel's (`MAKE_THREAD_CPUCLOCK` in include/linux/posix-timers.h), with a thread ID that
+//! no kernel thread can have. It shows what the other one has used up to its last switch, since it
 //! first read a CPU clock of its own.
 
 use std::ffi::c_int;
@@ -11,7 +11,7 @@ use kumihimo_arch::thread_attributes::runtime;
 use kumihimo_arch::tls;
 use libc::{clockid_t, pthread_t, timespec};
 
-use crate::{failed, thread};
+use crate::{failed, record};
 
 /// One more than the largest thread ID of the kernel (pid_max in proc_sys_kernel(5)).
 const BEYOND: u32 = 1 << 23;
@@ -65,7 +65,7 @@ unsafe extern "C" fn kumi_interpose_pthread_getcpuclockid(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        match thread::number_of(thread).and_then(clock_of) {
+        match record::number_of(thread).and_then(clock_of) {
             Some(id) if thread as usize != kumihimo_arch::cpu::fs_base() => {
                 *clock = id;
                 0

@@ -47,7 +47,7 @@ unsafe fn wait(
     deadline: Deadline,
 ) -> c_int {
     let key = condition.addr();
-    // In the lot before the mutex is released: whoever locks it next finds the waiter.
+    // In the lot before the mutex is released: the next thread that locks it finds the waiter.
     lot::enter(key, Kind::Condition, |entered| {
         // SAFETY: the caller's promise.
         match unsafe { mutex::unlock(mutex) } {

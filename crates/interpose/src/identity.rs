@@ -5,13 +5,13 @@ use std::ffi::c_int;
 use kumihimo_runtime::{park, thread as microprocess};
 use libc::pthread_t;
 
-use crate::{failed, thread};
+use crate::{failed, record};
 
 /// The number of the calling thread. A microprocess has one of its own, which is no ID of a kernel
 /// thread, and which stays the same whatever kernel thread it runs on.
 pub(crate) fn gettid() -> libc::pid_t {
-    if thread::is_created() {
-        return thread::number();
+    if record::is_created() {
+        return record::number();
     }
     // SAFETY: takes nothing.
     unsafe { libc::gettid() }
@@ -54,7 +54,7 @@ fn kill(thread: pthread_t, signal: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_pthread_kill(thread: pthread_t, signal: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { thread::number_of(thread) } {
+    match unsafe { record::number_of(thread) } {
         Some(_) => kill(thread, signal),
         // SAFETY: as above.
         None => unsafe { libc::pthread_kill(thread, signal) },
@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn kumi_interpose_tgkill(
     number: libc::pid_t,
     signal: c_int,
 ) -> c_int {
-    if let Some(thread) = thread::with_number(number.cast_unsigned()) {
+    if let Some(thread) = record::with_number(number.cast_unsigned()) {
         return match kill(thread, signal) {
             0 => 0,
             error => failed(error),
@@ -87,7 +87,7 @@ unsafe extern "C" fn kumi_interpose_pthread_getschedparam(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if thread::number_of(thread).is_none() {
+        if record::number_of(thread).is_none() {
             return libc::pthread_getschedparam(thread, policy, parameters);
         }
         *policy = libc::SCHED_OTHER;
@@ -104,7 +104,7 @@ unsafe extern "C" fn kumi_interpose_pthread_setschedprio(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if thread::number_of(thread).is_none() {
+        if record::number_of(thread).is_none() {
             return pthread_setschedprio(thread, priority);
         }
     }

@@ -6,7 +6,8 @@
 //!
 //! - [`start`]: the runtime begins at the first thread of the program. [`options`] of `kumi run`;
 //!   [`count`] of threads.
-//! - [`thread`]: creation, join and end; [`attributes`]; [`identity`].
+//! - [`thread`]: creation, join and end; its [`entry`], its [`record`]; [`attributes`];
+//!   [`identity`].
 //! - [`lot`]: where microprocesses wait for an address. [`mutex`], [`condition`], [`rwlock`],
 //!   [`semaphore`], [`barrier`], [`spin`] and [`futex`] are built on it, [`c11`] on these.
 //! - [`descriptor`]: sockets, and what the program closes.
@@ -31,6 +32,7 @@ mod condition;
 mod count;
 mod deadline;
 mod descriptor;
+mod entry;
 mod futex;
 mod heap;
 mod identity;
@@ -38,6 +40,7 @@ mod lot;
 mod mutex;
 mod options;
 mod real;
+mod record;
 mod rwlock;
 mod semaphore;
 mod sleep;

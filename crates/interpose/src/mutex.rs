@@ -7,7 +7,7 @@ use libc::pthread_mutex_t;
 
 use crate::deadline::Deadline;
 use crate::lot::{self, End, Kind};
-use crate::{special, start, thread};
+use crate::{record, special, start};
 
 /// Number of looks at a held lock before its waiter parks. A critical section is often shorter than
 /// two switches.
@@ -101,7 +101,7 @@ unsafe fn wait(mutex: *mut pthread_mutex_t, deadline: Deadline) -> c_int {
     // it, so the read needs no order.
     unsafe {
         let words = Words::of(mutex);
-        let is_own = std::ptr::read_volatile(&raw const (*words).owner) == thread::number();
+        let is_own = std::ptr::read_volatile(&raw const (*words).owner) == record::number();
         if (*words).kind & TYPE == ERROR_CHECK && is_own {
             return libc::EDEADLK;
         }

@@ -7,7 +7,7 @@ use libc::pthread_rwlock_t;
 
 use crate::deadline::Deadline;
 use crate::lot::{self, End, Kind};
-use crate::{special, start, thread};
+use crate::{record, special, start};
 
 unsafe extern "C" {
     fn pthread_rwlock_clockrdlock(
@@ -79,7 +79,7 @@ unsafe fn lock_until(
             libc::EBUSY => {}
             done => return done,
         }
-        if word(lock, WRITER) == thread::number() {
+        if word(lock, WRITER) == record::number() {
             return libc::EDEADLK;
         }
         if !park::may_switch() {

@@ -1,7 +1,7 @@
 //! The runtime's own descriptors: epoll sets, eventfds, performance events, BPF objects.
 //!
-//! A program that closes all descriptors before it goes on (a daemon, a shell) means its own. For it
-//! the numbers of the runtime are not open.
+//! A program that closes all descriptors before it goes on (a daemon, a shell) means its own. For
+//! it the numbers of the runtime are not open.
 //!
 //! A descriptor is the runtime's if its file is of one of these types, the program has not made it,
 //! and it was not open when the runtime started.

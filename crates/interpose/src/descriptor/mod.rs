@@ -6,8 +6,8 @@
 //! - [`socket`]: transfers and connections. [`poll`]: waits for one of several.
 //!
 //! O_NONBLOCK belongs to the open file, which other descriptors and processes share, so it is
-//! neither changed nor remembered here. An attempt on a socket is made with `MSG_DONTWAIT`; where it
-//! must wait, fcntl(2) says whether the program wants that.
+//! neither changed nor remembered here. An attempt on a socket is made with `MSG_DONTWAIT`; where
+//! it must wait, fcntl(2) says whether the program wants that.
 
 mod kept;
 pub(crate) mod open;

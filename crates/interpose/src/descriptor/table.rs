@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use kumihimo_runtime::readiness::Source;
 
-/// Numbers from here on are handled by the C library: the default limit of the kernel (fs.nr_open in
-/// proc_sys_fs(5)).
+/// Numbers from here on are handled by the C library: the default limit of the kernel (fs.nr_open
+/// in proc_sys_fs(5)).
 const NUMBERS: usize = 1 << 20;
 const IN_CHUNK: usize = 1 << 10;
 
@@ -131,8 +131,8 @@ pub(super) fn closing(fd: i32) {
     }
 }
 
-/// Notes that `fd` is a new file of the program. What was known of the number is of an earlier file,
-/// which somebody has closed unnoticed.
+/// Notes that `fd` is a new file of the program. What was known of the number is of an earlier
+/// file, which somebody has closed unnoticed.
 pub(super) fn made(fd: i32, is_socket: bool) {
     let Some(place) = place(fd) else { return };
     if place.kind.load(Ordering::Relaxed) != UNKNOWN || place.source().is_some() {
