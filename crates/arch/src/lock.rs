@@ -41,6 +41,7 @@ pub struct Lock(AtomicU32);
 
 impl Lock {
     /// Creates a free lock.
+    #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
         Lock(AtomicU32::new(FREE))
     }

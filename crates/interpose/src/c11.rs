@@ -98,8 +98,8 @@ unsafe extern "C" fn kumi_interpose_thrd_sleep(
     time: *const libc::timespec,
     left: *mut libc::timespec,
 ) -> c_int {
-    // SAFETY: the caller's promise.
     let clock = libc::CLOCK_REALTIME;
+    // SAFETY: the caller's promise.
     match unsafe { sleep::kumi_interpose_clock_nanosleep(clock, 0, time, left) } {
         0 => 0,
         libc::EINTR => -1,

@@ -82,8 +82,9 @@ struct Bucket {
 const BITS: u32 = 10;
 
 impl Bucket {
-    const EMPTY: Bucket =
-        Bucket { waiting: AtomicU32::new(0), list: Mutex::new(List { first: None, last: None }) };
+    const fn empty() -> Bucket {
+        Bucket { waiting: AtomicU32::new(0), list: Mutex::new(List { first: None, last: None }) }
+    }
 }
 
 struct Lot(UnsafeCell<[Bucket; 1 << BITS]>);
@@ -91,7 +92,7 @@ struct Lot(UnsafeCell<[Bucket; 1 << BITS]>);
 // SAFETY: buckets are Sync; `forget` replaces them while there is one thread.
 unsafe impl Sync for Lot {}
 
-static LOT: Lot = Lot(UnsafeCell::new([Bucket::EMPTY; 1 << BITS]));
+static LOT: Lot = Lot(UnsafeCell::new([const { Bucket::empty() }; 1 << BITS]));
 
 fn bucket(key: usize) -> &'static Bucket {
     // Objects are 4-aligned at least. Fibonacci hashing: the upper bits depend on all others.
@@ -318,7 +319,7 @@ pub(crate) fn forget() {
     for bucket in unsafe { &mut *LOT.0.get() } {
         // Read first: the pages of unused buckets stay shared with the parent.
         if *bucket.waiting.get_mut() != 0 || bucket.list.try_lock().is_err() {
-            *bucket = Bucket::EMPTY;
+            *bucket = Bucket::empty();
         }
     }
 }

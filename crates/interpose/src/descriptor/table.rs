@@ -48,7 +48,7 @@ pub(super) fn place(fd: i32) -> Option<&'static Place> {
         return Some(place);
     }
     let fd = usize::try_from(fd).ok().filter(|fd| *fd < NUMBERS)?;
-    let new = Box::into_raw(Box::new([const { Place::UNUSED }; IN_CHUNK]));
+    let new = Box::into_raw(Box::new([const { Place::unused() }; IN_CHUNK]));
     let at = &CHUNKS[fd / IN_CHUNK];
     let empty = std::ptr::null_mut();
     // Release: a reader finds the places initialised.
@@ -65,11 +65,13 @@ pub(super) fn place(fd: i32) -> Option<&'static Place> {
 }
 
 impl Place {
-    const UNUSED: Place = Place {
-        kind: AtomicU8::new(UNKNOWN),
-        is_programs: AtomicBool::new(false),
-        source: Mutex::new(None),
-    };
+    const fn unused() -> Place {
+        Place {
+            kind: AtomicU8::new(UNKNOWN),
+            is_programs: AtomicBool::new(false),
+            source: Mutex::new(None),
+        }
+    }
 
     /// Whether the file is a socket. Asks the kernel once for each file.
     pub(super) fn is_socket(&self, fd: i32) -> bool {
