@@ -42,11 +42,16 @@ unsafe fn poll_one(one: *mut pollfd, deadline: Deadline) -> Option<c_int> {
     let mut source = place.source();
     loop {
         let seen = source.as_ref().map(|source| source.seen(interest));
-        match look(one) {
-            0 => {}
-            result => return Some(returned(result) as c_int),
+        // Not after a call that found nothing (`transfer`), unless something has come since.
+        if source.as_ref().is_none_or(|source| source.likely_ready(interest)) {
+            match look(one) {
+                0 => {}
+                result => return Some(returned(result) as c_int),
+            }
         }
         if deadline.has_passed() {
+            // SAFETY: the caller's promise.
+            unsafe { (*one).revents = 0 };
             return Some(0);
         }
         let own = source.get_or_insert_with(|| place.source_of(fd));
@@ -55,10 +60,16 @@ unsafe fn poll_one(one: *mut pollfd, deadline: Deadline) -> Option<c_int> {
         // Closed meanwhile, or not to be waited for: the kernel says what there is to say.
         if own.is_retired() {
             source = None;
-        } else if let Err(error) = waited
-            && error.kind() != std::io::ErrorKind::TimedOut
-        {
-            return None;
+        } else if let Err(error) = waited {
+            if error.kind() != std::io::ErrorKind::TimedOut {
+                return None;
+            }
+        } else if own.seen(interest) != seen && !own.has_lasting_edge(interest) {
+            // An edge says that the descriptor is ready, and nothing else that poll(2) reports
+            // unasked. What came may be gone, as after any poll(2).
+            // SAFETY: as above.
+            unsafe { (*one).revents = events & (READ | WRITE) };
+            return Some(1);
         }
     }
 }

@@ -82,6 +82,10 @@ pub(super) fn repeat(
             }
         }
         if !may_wait || !waits(fd) {
+            // A poll(2) that follows need not look.
+            if let (Some(source), Some(seen), false) = (&attempts.source, seen, is_empty) {
+                source.drained(interest, seen);
+            }
             if is_empty {
                 // The file does not wait (any more), so the program gets the kernel's answer.
                 return attempt();

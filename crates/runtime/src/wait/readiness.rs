@@ -130,6 +130,11 @@ impl Source {
         }
     }
 
+    /// Whether there was an edge that lasts: the end of the file, an error, or urgent data.
+    pub fn has_lasting_edge(&self, interest: Interest) -> bool {
+        self.entry.get().is_some_and(|entry| entry.edges(interest) & 1 == 1)
+    }
+
     /// Whether an attempt may succeed. False after [`drained`](Source::drained) until the next
     /// edge: skip the attempt and wait. Always true after the peer has closed its direction, an
     /// error or urgent data: a short read then does not mean that the buffer is empty.
