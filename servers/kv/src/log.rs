@@ -198,24 +198,29 @@ impl Log {
             let ending = state.ending;
             let (batch, upto) = (state.pending.bytes.split(), state.appended);
             drop(state);
-            let sync = match self.sync {
+            let mut sync = match self.sync {
                 Sync::Always => true,
                 Sync::Everysec => ending || synced.elapsed() >= SYNC_EVERY,
                 Sync::No => ending,
             };
-            let trial = || {
+            let trial = |sync| {
                 file.write_all_at(&batch, good)?;
                 if sync { file.sync_data() } else { Ok(()) }
             };
-            let mut outcome = trial();
+            let mut is_last = ending;
+            let mut outcome = trial(sync);
             while let Err(e) = &outcome {
                 // The partial write must not stay: a reader of the file stops at an incomplete
                 // command.
                 let cut = file.set_len(good);
-                if !self.failed(e, cut.err().as_ref()) {
+                let again = self.failed(e, cut.err().as_ref());
+                if is_last {
                     break;
                 }
-                outcome = trial();
+                // A shutdown ends the wait, not the attempts: there may be room again.
+                is_last = !again;
+                sync |= is_last;
+                outcome = trial(sync);
             }
             if outcome.is_ok() {
                 good += batch.len() as u64;
@@ -232,7 +237,8 @@ impl Log {
                     eprintln!("kv: {}: can be written again", self.path.display());
                 }
             }
-            state.ended = state.ending && (outcome.is_err() || state.pending.bytes.is_empty());
+            let is_settled = state.pending.bytes.is_empty() && !dirty;
+            state.ended = state.ending && (outcome.is_err() || is_settled);
             self.advanced.notify_all();
             if state.ended {
                 return;
@@ -240,8 +246,8 @@ impl Log {
         }
     }
 
-    /// Handles a failed write: reports the first failure and waits for a while. Returns whether to
-    /// try again.
+    /// Handles a failed write: reports the first failure and waits for a while. Returns whether the
+    /// log goes on; if it is to end, the next attempt is the last one.
     fn failed(&self, e: &io::Error, cut: Option<&io::Error>) -> bool {
         let mut state = self.lock();
         if state.failed.is_none() {

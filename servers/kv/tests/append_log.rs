@@ -267,24 +267,45 @@ fn has_whole_commands(mut log: &[u8]) -> bool {
     !is_empty
 }
 
+/// Mounts a small tmpfs at `$1`, half of which a file takes.
+const SMALL_DISK: &str =
+    "mount -t tmpfs -o size=128k tmpfs \"$1\" && head -c 64k /dev/zero >\"$1/ballast\"";
+
+/// Whether a small tmpfs can be mounted at `folder`. Reports `test` as skipped otherwise.
+fn may_mount(test: &str, folder: &Folder) -> bool {
+    let args = ["-rm", "sh", "-c", SMALL_DISK, "sh", &text(&folder.0)];
+    let may = Command::new("unshare").args(args).output();
+    let may = may.is_ok_and(|output| output.status.success());
+    if !may {
+        kumihimo_tests::skip(test, "may not mount a small tmpfs (unshare -rm)");
+    }
+    may
+}
+
+/// Starts a server whose log is on a small disk of its own.
+fn start_on_small_disk(folder: &Folder, sync: &str) -> Served {
+    let run = format!(
+        "{SMALL_DISK} && exec \"$0\" --listen 127.0.0.1:0 --append-log \"$1/log\" --sync \"$2\""
+    );
+    let args = ["-rm", "sh", "-c", &run, KV, &text(&folder.0), sync];
+    Served::spawn(Command::new("unshare").args(args))
+}
+
+/// Path of a file on the small disk of `server`.
+fn inside(server: &Served, folder: &Folder, name: &str) -> String {
+    format!("/proc/{}/root{}/{name}", server.child.id(), text(&folder.0))
+}
+
 #[test]
 fn full_disk_refuses_changes() {
     let test = "full_disk_refuses_changes";
     let folder = Folder::new("space");
-    let place = text(&folder.0);
-    let mount = "mount -t tmpfs -o size=128k tmpfs \"$1\" && head -c 64k /dev/zero >\"$1/ballast\"";
-    let may = Command::new("unshare").args(["-rm", "sh", "-c", mount, "sh", &place]).output();
-    if !may.is_ok_and(|output| output.status.success()) {
-        return kumihimo_tests::skip(test, "may not mount a small tmpfs (unshare -rm)");
+    if !may_mount(test, &folder) {
+        return;
     }
     for sync in ["always", "everysec"] {
-        let run = format!(
-            "{mount} && exec \"$0\" --listen 127.0.0.1:0 --append-log \"$1/log\" --sync \"$2\""
-        );
-        let server = Served::spawn(
-            Command::new("unshare").args(["-rm", "sh", "-c", &run, KV, &place, sync]),
-        );
-        let inside = |name: &str| format!("/proc/{}/root{place}/{name}", server.child.id());
+        let server = start_on_small_disk(&folder, sync);
+        let inside = |name: &str| inside(&server, &folder, name);
         let mut client = server.client();
         assert_eq!(client.ask(&["set", "first", "1"]), Reply::ok());
         // With `everysec`, the reply does not wait for the log's writer. If all changes came in the
@@ -340,6 +361,37 @@ fn full_disk_refuses_changes() {
         }
         assert_eq!(client.ask(&["get", "more"]), Reply::bulk("1"));
     }
+}
+
+#[test]
+fn shutdown_writes_the_rest_when_there_is_room_again() {
+    let test = "shutdown_writes_the_rest_when_there_is_room_again";
+    let folder = Folder::new("room");
+    if !may_mount(test, &folder) {
+        return;
+    }
+    let server = start_on_small_disk(&folder, "always");
+    let mut client = server.client();
+    let (value, mut stored) = ("x".repeat(1000), 0);
+    while client.ask(&["set", &format!("key:{stored}"), &value]) == Reply::ok() {
+        stored += 1;
+    }
+    // The writer waits before its next attempt. It is stopped, so that there is room, and a signal,
+    // when it goes on.
+    server.signal(Signal::STOP);
+    std::fs::remove_file(inside(&server, &folder, "ballast")).expect("it is there");
+    // The mount disappears with the server, but not while a file in it is open.
+    let log = std::fs::File::open(inside(&server, &folder, "log")).expect("the log");
+    server.signal(Signal::TERM);
+    server.signal(Signal::CONT);
+    let (status, said) = server.ended();
+    assert!(status.success(), "{status}: {said}");
+    let copy = folder.file("copy");
+    std::io::copy(&mut &log, &mut std::fs::File::create(&copy).expect("a file")).expect("a copy");
+    // The change that was refused for lack of room ran in memory, and is in the log, too.
+    let server = start(&text(&copy), "no");
+    let there = server.client().ask(&["exists", &format!("key:{stored}")]);
+    assert_eq!(there, Reply::integer(1));
 }
 
 #[test]
