@@ -81,11 +81,11 @@ pub(crate) fn run(options: ClockOptions) -> Result<(), String> {
         .transpose()
         .map_err(|e| e.to_string())?;
     let Some(point) = options.mount else {
+        let (told, tells) = std::sync::mpsc::channel();
+        signals.then(move || told.send(()).unwrap_or(()))?;
         println!("serving the clock at a gate, process {}", std::process::id());
         background::leave_streams(options.detached, options.log.as_deref())
             .map_err(|e| format!("cannot redirect output to the log: {e}"))?;
-        let (told, tells) = std::sync::mpsc::channel();
-        signals.then(move || told.send(()).unwrap_or(()));
         let _ = tells.recv();
         return Ok(());
     };
@@ -97,10 +97,14 @@ pub(crate) fn run(options: ClockOptions) -> Result<(), String> {
         restrictions: rustix::mount::MountFlags::empty(),
     };
     let device = mount::mount(&point, &how).map_err(|e| e.to_string())?;
+    let at = point.clone();
+    if let Err(why) = signals.then(move || mount::unmount(&at, true).unwrap_or(())) {
+        let _ = mount::unmount(&point, true);
+        return Err(why);
+    }
     println!("mounted the clock at {}, process {}", point.display(), std::process::id());
     background::leave_streams(options.detached, options.log.as_deref())
         .map_err(|e| format!("cannot redirect output to the log: {e}"))?;
-    signals.then(move || mount::unmount(&point, true).unwrap_or(()));
     let mounts = vec![Mounted { service: Arc::new(service()), device: Arc::new(device) }];
     let ended = Organisation::Sequential.serve(Threads::Pool, mounts, Arc::new(|| {}));
     drop(at_gate);

@@ -109,12 +109,12 @@ fn serve_store(
             );
         }
     }
+    let all: Vec<PathBuf> = points.iter().map(|point| point.0.clone()).collect();
+    signals.then(move || end(&all, &*store))?;
     let (shown, at) = (options.from.display(), points[0].0.display());
     println!("mounted {shown} ({kind}) at {at}: {}, process {}", organisation, std::process::id());
     background::leave_streams(options.detached, options.log.as_deref())
         .map_err(|e| format!("cannot redirect output to the log: {e}"))?;
-    let all: Vec<PathBuf> = points.iter().map(|point| point.0.clone()).collect();
-    signals.then(move || end(&all, &*store));
     let served =
         organisation.serve(options.threads, mounts, chore).map_err(|e| format!("{at}: {e}"));
     drop((gate, apart));

@@ -15,11 +15,17 @@ impl Signals {
 
     /// Calls `end` when a signal arrives. A dedicated kernel thread waits for each signal, so the
     /// wait is independent of the organisation's threads.
-    pub(crate) fn then(self, end: impl Fn() + Send + Sync + 'static) {
+    ///
+    /// # Errors
+    /// If there is no further kernel thread.
+    pub(crate) fn then(self, end: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
         let end = Arc::new(end);
         for mut signal in self.0 {
             let end = Arc::clone(&end);
-            std::thread::spawn(move || signal.recv().map(|()| end()));
+            std::thread::Builder::new()
+                .spawn(move || signal.recv().map(|()| end()))
+                .map_err(|e| format!("cannot wait for signals: {e}"))?;
         }
+        Ok(())
     }
 }

@@ -358,6 +358,27 @@ fn missing_fuse_device_is_reported() {
     expect_refusal("no /dev/fuse", &output, "/dev/fuse: No such file or directory", Some(&point));
 }
 
+#[test]
+fn server_without_kernel_threads_for_signals_leaves_no_mount() {
+    if !can_mount("refused::server_without_kernel_threads_for_signals_leaves_no_mount") {
+        return;
+    }
+    let scratch = Scratch::new("signals");
+    let [store, point] = ["store", "point"].map(|name| scratch.path().join(name));
+    for directory in [&store, &point] {
+        std::fs::create_dir(directory).expect("a directory");
+    }
+    let output = Command::new(kumi())
+        .args(["mount", "-f", "--organisation", "kernel-threads"])
+        .args([&store, &point])
+        // More than the address space of a process has room for.
+        .env("RUST_MIN_STACK", (1_u64 << 46).to_string())
+        .stdin(Stdio::null())
+        .output()
+        .expect("it starts");
+    expect_refusal("no kernel thread", &output, "cannot wait for signals: ", Some(&point));
+}
+
 /// As an unprivileged user: with fusermount3, if it is installed set-user-ID.
 #[test]
 fn unprivileged_mount_needs_fusermount3() {
