@@ -4,6 +4,7 @@
 SECONDS ?= 600
 MINUTES ?= 30
 SEED ?=
+ONLY ?=
 BENCH ?= all
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -25,7 +26,7 @@ help:
 	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
 	@echo 'make bench-check  this tree against a commit, in pairs    [BASE=commit ROWS=a,b PAIRS=15]'
 	@echo 'make stress  every suite again and again on a busy machine [MINUTES=30]'
-	@echo 'make soak    seeded stress, release build                 [SECONDS=600 SEED=number]'
+	@echo 'make soak    seeded stress, release build                 [SECONDS=600 SEED=number ONLY=faults]'
 	@echo 'make fuzz    every fuzzer, an hour each            [TARGET=name SECONDS=3600 FUZZ_FLAGS=--minimise]'
 	@echo 'make package verify that each crate builds from its package alone'
 	@echo 'make install kumi, the C library, manual pages            [PREFIX=/usr/local DESTDIR=]'
@@ -74,7 +75,7 @@ stress:
 	cargo xtask stress --minutes '$(MINUTES)'
 
 soak:
-	@scripts/soak '$(SECONDS)' '$(SEED)'
+	@scripts/soak '$(SECONDS)' '$(SEED)' '$(ONLY)'
 
 # With nightly; cargo-fuzz is built if it is not there. What is covered: FUZZ_FLAGS=--coverage
 fuzz: SECONDS = 3600
