@@ -2,6 +2,7 @@
 //! public interface.
 
 mod control;
+mod hostile;
 mod io;
 mod resources;
 mod rpc;
@@ -71,6 +72,7 @@ pub fn run(request: &Request) -> Result<(), String> {
             said(scheduling::priority::plan(request))?;
             scheduling::priority::priority
         }
+        "hostile" => hostile::hostile,
         "inversion" => {
             said(scheduling::inversion::check(request))?;
             scheduling::inversion::inversion

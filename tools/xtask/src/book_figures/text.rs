@@ -10,7 +10,7 @@ pub const BY_HAND: [&str; 3] = ["reading.md", "missed.md", "missed-servers.md"];
 const MARK: &str = "<!-- Written by `cargo xtask book-figures` from lab/results. -->\n\n";
 
 /// What each benchmark measures, and the peers that need a word.
-const BENCHES: [(&str, &str); 32] = [
+const BENCHES: [(&str, &str); 33] = [
     ("connections", "Growth of a server's resident memory for each connection that is idle."),
     (
         "control",
@@ -33,6 +33,11 @@ const BENCHES: [(&str, &str); 32] = [
         "files",
         "Reads of cached files, direct reads (`O_DIRECT`), and the hashing of a tree. `fio` is the \
          peer for direct reads.",
+    ),
+    (
+        "hostile",
+        "Latency of other clients while one attacks: descriptors whose close blocks, passed over a \
+         gate, and long commands for the key-value server.",
     ),
     (
         "inversion",

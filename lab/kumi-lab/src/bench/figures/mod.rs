@@ -8,6 +8,7 @@
 
 mod control;
 mod gates;
+mod hostile;
 mod io;
 mod servers;
 mod unwrapped;
@@ -33,7 +34,7 @@ struct Pick {
 
 /// Benchmarks whose ratios are medians over rounds, each round compared with itself: their
 /// contenders are alive at the same time. In other benchmarks, a ratio is that of the medians.
-const PAIRED: [&str; 2] = ["echo", "kv"];
+const PAIRED: [&str; 3] = ["echo", "kv", "hostile"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Goal {
@@ -297,6 +298,7 @@ impl Verdict {
 fn all() -> impl Iterator<Item = &'static Figure> {
     let others =
         io::FIGURES.iter().chain(control::FIGURES).chain(gates::FIGURES).chain(servers::FIGURES);
+    let others = others.chain(hostile::FIGURES);
     FIGURES.iter().chain(others).chain(unwrapped::figures())
 }
 
@@ -333,7 +335,10 @@ fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
     match bench {
         "parked" => options.vps.last().copied().into_iter().collect(),
         "spread" => vec![8],
-        "echo" | "kv" | "priority-io" | "connections" | "events" | "preempt" | "trace" => vec![1],
+        "echo" | "kv" | "priority-io" | "connections" | "events" | "preempt" | "trace"
+        | "hostile" => {
+            vec![1]
+        }
         "kernel-threads" => vec![2],
         "priority" => vec![super::contender::own_cores().len()],
         "inversion" => vec![1],

@@ -14,7 +14,7 @@ pub use servers::ORGANISATIONS;
 pub use unwrapped::{is_whole, peer_of};
 
 /// All benchmarks in the order of `all`.
-pub const NAMES: [&str; 32] = [
+pub const NAMES: [&str; 33] = [
     "yield",
     "null-fork",
     "message",
@@ -47,6 +47,7 @@ pub const NAMES: [&str; 32] = [
     "priority",
     "inversion",
     "servers",
+    "hostile",
 ];
 
 /// Queue designs of Kumihimo.
@@ -76,12 +77,16 @@ pub const LOCKINGS: [&str; 3] = ["kind", "id", "vp"];
 /// Numbers of VPs beyond the cores of most machines: `resources --full`.
 const OVER_COMMITTED: [usize; 2] = [4, 8];
 
+/// Pairs of slices of `hostile`, one with the attack and one without.
+const HOSTILE_PAIRS: usize = 9;
+
 /// Number of VPs of `stall`.
 pub const STALL_VPS: usize = 2;
 
 /// Default number of rounds.
 pub fn runs(bench: &str, rivals: bool, full: bool) -> usize {
     match bench {
+        "hostile" => HOSTILE_PAIRS,
         "servers" if full => servers::PAPER_RUNS,
         "unwrapped" => {
             if rivals || full {
@@ -230,6 +235,11 @@ pub const TRACED: [&str; 2] = ["trace=off", "trace=on"];
 /// Kumihimo's contender of a part of `control`, with the address spaces of `directory`.
 pub fn control(options: &Options, part: &str, directory: &str) -> Contender {
     Plan { options }.ours("full", &[&format!("part={part}"), directory]).remove(0)
+}
+
+/// Kumihimo's contender of `hostile`, with additional arguments.
+pub fn hostile(options: &Options, args: &[&str]) -> Contender {
+    Plan { options }.ours("full", args).remove(0)
 }
 
 /// Kumihimo's contender of `trace`.
@@ -530,7 +540,7 @@ mod tests {
 
     #[test]
     fn every_benchmark_has_cells() {
-        let apart = ["echo", "kv", "priority-io", "connections", "control"];
+        let apart = ["echo", "kv", "priority-io", "connections", "control", "hostile"];
         for bench in NAMES.iter().filter(|bench| !apart.contains(bench)) {
             for full in [false, true] {
                 let cells = cells(bench, &options(full));

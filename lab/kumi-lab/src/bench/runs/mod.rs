@@ -8,6 +8,7 @@
 //! may use `contender`, `plan` and the rows of `report`, and never `figures`.
 
 pub mod control;
+pub mod hostile;
 pub mod idle;
 pub mod inversion;
 pub mod priority;
