@@ -58,7 +58,7 @@ fn failed(error: std::ffi::c_int) -> std::ffi::c_int {
 
 /// The version of this library, which `kumi run` compares with its own. Padded with zeros.
 #[unsafe(no_mangle)]
-pub static KUMI_INTERPOSE_VERSION: [u8; 32] = padded(env!("CARGO_PKG_VERSION").as_bytes());
+pub static KUMIHIMO_INTERPOSE_VERSION: [u8; 32] = padded(env!("CARGO_PKG_VERSION").as_bytes());
 
 const fn padded(text: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];

@@ -1,8 +1,8 @@
 //! The record of a thread.
 //!
-//! It is a thread-local variable of this library, so it is at the same distance from the address that
-//! is the `pthread_t` in each block. It lasts until the block is used again: after the join, or after
-//! the end of a detached thread.
+//! It is a thread-local variable of this library, so it is at the same distance from the address
+//! that is the `pthread_t` in each block. It lasts until the block is used again: after the join,
+//! or after the end of a detached thread.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};

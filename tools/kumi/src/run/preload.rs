@@ -10,7 +10,7 @@ use object::{Object, ObjectSection, ObjectSymbol};
 /// searches them.
 const NAMES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_interpose.so"];
 /// Symbol of the second library with its version, padded with zeros.
-const VERSION: &str = "KUMI_INTERPOSE_VERSION";
+const VERSION: &str = "KUMIHIMO_INTERPOSE_VERSION";
 
 /// Both libraries.
 pub(crate) struct Preload {
