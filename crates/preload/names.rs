@@ -101,6 +101,11 @@ macro_rules! names {
             ppoll
             __poll_chk
             __ppoll_chk
+            select
+            epoll_wait
+            pipe
+            pipe2
+            timerfd_create
             // Sleeps.
             nanosleep
             clock_nanosleep

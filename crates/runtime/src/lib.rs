@@ -68,7 +68,7 @@ pub use crate::{
     observe::debug,
     process::mode::supports,
     resource::{builtin_kinds, kind_table, membership, region},
-    wait::{cancel, direct_read, future, readiness, spinning, syscall_batch},
+    wait::{any_ready, cancel, direct_read, future, readiness, spinning, syscall_batch},
 };
 
 /// Microprocesses with the interface of `std::thread`, and extensions of it.

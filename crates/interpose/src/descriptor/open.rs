@@ -63,6 +63,32 @@ unsafe extern "C" fn kumi_interpose_epoll_create1(flags: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_timerfd_create(clock: c_int, flags: c_int) -> c_int {
+    // SAFETY: integers.
+    made(unsafe { libc::timerfd_create(clock, flags) }, false)
+}
+
+/// Replaces pipe2(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pipe2(pair: *mut c_int, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let done = libc::pipe2(pair, flags);
+        if done == 0 {
+            made(*pair, false);
+            made(*pair.add(1), false);
+        }
+        done
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pipe(pair: *mut c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { kumi_interpose_pipe2(pair, 0) }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_dup(fd: c_int) -> c_int {
     // SAFETY: integers.
     made(unsafe { libc::dup(fd) }, false)

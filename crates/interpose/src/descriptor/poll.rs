@@ -1,13 +1,16 @@
-//! poll(2) and ppoll(2) for one socket, as clients and servers wait with a time-out.
+//! poll(2) and ppoll(2): for one socket, as clients and servers wait with a time-out; and for
+//! several descriptors of any kind.
 //!
-//! Calls for several descriptors, or for none with a signal mask, go to the C library.
+//! Calls with a signal mask, or for very many descriptors, go to the C library.
 
 use std::ffi::{c_int, c_short};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kumihimo_arch::system_call;
+use kumihimo_runtime::any_ready::{self, Awaited};
 use kumihimo_runtime::park;
-use kumihimo_runtime::readiness::{Interest, Source};
+use kumihimo_runtime::readiness::{Interest, Seen, Source};
 use libc::{nfds_t, pollfd};
 
 use crate::deadline::{Deadline, check};
@@ -74,15 +77,124 @@ unsafe fn poll_one(one: *mut pollfd, deadline: Deadline) -> Option<c_int> {
     }
 }
 
+/// Descriptors of one wait at most. A wait costs a look-up for each, and a kernel thread costs
+/// little beside so many.
+const MOST: usize = 64;
+
+/// Several descriptors to wait for.
+pub(super) struct Several(Vec<(c_int, Interest, Arc<Source>, Option<Seen>)>);
+
+/// Whether a wait for several descriptors was possible.
+#[derive(PartialEq, Eq)]
+pub(super) enum Chance {
+    /// One may be ready, or the time is over.
+    Look,
+    /// The kernel must wait.
+    None,
+}
+
+impl Several {
+    /// `None` if there are too many, or one has no place in the table.
+    pub(super) fn new(all: impl Iterator<Item = (c_int, Interest)>) -> Option<Several> {
+        let mut several = Vec::new();
+        for (fd, interest) in all {
+            if several.len() == MOST {
+                return None;
+            }
+            several.push((fd, interest, table::place(fd)?.source_of(fd), None));
+        }
+        Some(Several(several))
+    }
+
+    /// Notes the edges so far, before a look.
+    pub(super) fn note(&mut self) {
+        for (fd, interest, source, seen) in &mut self.0 {
+            if source.is_retired()
+                && let Some(place) = table::place(*fd)
+            {
+                *source = place.source_of(*fd);
+            }
+            *seen = Some(source.seen(*interest));
+        }
+    }
+
+    /// Waits after a look that found nothing ready.
+    pub(super) fn wait(&self, deadline: Deadline) -> Chance {
+        let all: Vec<Awaited<'_>> = self
+            .0
+            .iter()
+            .filter_map(|(_, interest, source, seen)| Some((&**source, *interest, (*seen)?)))
+            .collect();
+        match any_ready::wait_any(&all, deadline.instant()) {
+            Err(error) if error.kind() != std::io::ErrorKind::TimedOut => Chance::None,
+            _ => Chance::Look,
+        }
+    }
+}
+
+/// Polls several descriptors. `None`: the call is for the C library.
+///
+/// # Safety
+/// `all` has `count` live structures.
+unsafe fn poll_several(all: *mut pollfd, count: usize, deadline: Deadline) -> Option<c_int> {
+    if !park::may_switch() || count > MOST {
+        return None;
+    }
+    let entries = match count {
+        0 => &[],
+        // SAFETY: the caller's promise.
+        _ => unsafe { std::slice::from_raw_parts(all, count) },
+    };
+    // Ends of files and errors are reported unasked, and come as edges of the reading direction.
+    let awaited = entries.iter().filter(|entry| entry.fd >= 0).flat_map(|entry| {
+        let write = (entry.events & WRITE != 0).then_some((entry.fd, Interest::Write));
+        std::iter::once((entry.fd, Interest::Read)).chain(write)
+    });
+    let mut several = Several::new(awaited)?;
+    loop {
+        several.note();
+        // SAFETY: as above.
+        let arguments = [all.expose_provenance(), count, 0, 0, 0, 0];
+        // SAFETY: as above.
+        match unsafe { system_call(libc::SYS_poll, arguments) } {
+            0 if deadline.has_passed() => return Some(0),
+            0 => {}
+            done => return Some(returned(done) as c_int),
+        }
+        if several.wait(deadline) == Chance::None {
+            return None;
+        }
+    }
+}
+
+/// Polls until the deadline. `None`: the call is for the C library.
+///
+/// # Safety
+/// As poll(2).
+unsafe fn poll_until(all: *mut pollfd, count: nfds_t, deadline: Deadline) -> Option<c_int> {
+    if all.is_null() && count > 0 {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if count == 1
+            && let Some(done) = poll_one(all, deadline)
+        {
+            return Some(done);
+        }
+        poll_several(all, usize::try_from(count).ok()?, deadline)
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_poll(all: *mut pollfd, count: nfds_t, time: c_int) -> c_int {
-    if count == 1 && time != 0 && !all.is_null() {
+    if time != 0 && park::may_switch() {
         let deadline = match u64::try_from(time) {
             Ok(time) => Deadline::after(Duration::from_millis(time)),
             Err(_) => Deadline::Never,
         };
         // SAFETY: the caller's promise.
-        if let Some(done) = unsafe { poll_one(all, deadline) } {
+        if let Some(done) = unsafe { poll_until(all, count, deadline) } {
             return done;
         }
     }
@@ -97,7 +209,7 @@ unsafe extern "C" fn kumi_interpose_ppoll(
     time: *const libc::timespec,
     mask: *const libc::sigset_t,
 ) -> c_int {
-    if count == 1 && mask.is_null() && !all.is_null() {
+    if mask.is_null() && park::may_switch() {
         // SAFETY: the caller's promise.
         let deadline = match unsafe { time.as_ref() } {
             None => Deadline::Never,
@@ -109,7 +221,7 @@ unsafe extern "C" fn kumi_interpose_ppoll(
             },
         };
         // SAFETY: the caller's promise.
-        if let Some(done) = unsafe { poll_one(all, deadline) } {
+        if let Some(done) = unsafe { poll_until(all, count, deadline) } {
             return done;
         }
     }

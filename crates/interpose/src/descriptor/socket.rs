@@ -12,7 +12,7 @@ use libc::{c_long, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::descriptor::table::{self, Place};
 use crate::descriptor::transfer::{HAS_TIMEOUTS, repeat};
-use crate::descriptor::{open, returned};
+use crate::descriptor::{open, pipe, returned};
 
 /// The place of `fd` if it is a socket and the caller waits as a microprocess.
 #[inline]
@@ -125,6 +125,10 @@ unsafe extern "C" fn kumi_interpose_read(fd: c_int, to: *mut c_void, bytes: size
     let at = to.expose_provenance();
     receive(fd, 0, bytes, |flags| {
         call(libc::SYS_recvfrom, [fd as usize, at, bytes, flags as usize, 0, 0])
+    })
+    .or_else(|| {
+        let read = || call(libc::SYS_read, [fd as usize, at, bytes, 0, 0, 0]);
+        pipe::transfer(fd, Interest::Read, read)
     })
     // SAFETY: the caller's promise.
     .unwrap_or_else(|| unsafe { libc::read(fd, to, bytes) })
@@ -275,6 +279,10 @@ unsafe extern "C" fn kumi_interpose_write(
     send(fd, 0, bytes, |flags, sent| {
         call(libc::SYS_sendto, [fd as usize, at + sent, bytes - sent, flags as usize, 0, 0])
     })
+    .or_else(|| {
+        let write = || call(libc::SYS_write, [fd as usize, at, bytes, 0, 0, 0]);
+        pipe::transfer(fd, Interest::Write, write)
+    })
     // SAFETY: the caller's promise.
     .unwrap_or_else(|| unsafe { libc::write(fd, from, bytes) })
 }
@@ -355,21 +363,11 @@ unsafe extern "C" fn kumi_interpose_accept4(
 ) -> c_int {
     if let Some(place) = socket(fd) {
         let (address_at, length_at) = (address.expose_provenance(), length.expose_provenance());
-        let attempt = || {
-            // accept(2) has no flag for one call, so it is made when there is a connection. Another
-            // process, or a thread of this one, may take it first: then this call waits in the
-            // kernel, which costs a kernel thread until the next connection.
-            let mut look = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            let look_at = (&raw mut look).expose_provenance();
-            match call(libc::SYS_poll, [look_at, 1, 0, 0, 0, 0]) {
-                0 => -(libc::EAGAIN as isize),
-                ready if ready < 0 => ready,
-                _ => {
-                    let arguments = [fd as usize, address_at, length_at, flags as usize, 0, 0];
-                    call(libc::SYS_accept4, arguments)
-                }
-            }
+        let accept = || {
+            let arguments = [fd as usize, address_at, length_at, flags as usize, 0, 0];
+            call(libc::SYS_accept4, arguments)
         };
+        let attempt = || pipe::when_ready(fd, Interest::Read, accept);
         let result = repeat(fd, place, Interest::Read, true, attempt, |_| false);
         return open::accepted(returned(result) as c_int);
     }

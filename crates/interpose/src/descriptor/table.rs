@@ -19,7 +19,11 @@ const IN_CHUNK: usize = 1 << 10;
 /// Nothing is known.
 const UNKNOWN: u8 = 0;
 const SOCKET: u8 = 1;
-const OTHER: u8 = 2;
+/// A pipe, or a file without a type, as eventfd(2) and timerfd_create(2) make them: reads and
+/// writes may wait until another thread does something.
+const PIPE: u8 = 2;
+/// A file that is always ready, or whose waits are the kernel's.
+const OTHER: u8 = 3;
 
 /// One number.
 pub(super) struct Place {
@@ -75,25 +79,38 @@ impl Place {
 
     /// Whether the file is a socket. Asks the kernel once for each file.
     pub(super) fn is_socket(&self, fd: i32) -> bool {
+        self.kind(fd) == SOCKET
+    }
+
+    /// Whether the file is a pipe, or without a type.
+    pub(super) fn is_pipe(&self, fd: i32) -> bool {
+        self.kind(fd) == PIPE
+    }
+
+    fn kind(&self, fd: i32) -> u8 {
         match self.kind.load(Ordering::Relaxed) {
             UNKNOWN => self.examine(fd),
-            kind => kind == SOCKET,
+            kind => kind,
         }
     }
 
     #[cold]
-    fn examine(&self, fd: i32) -> bool {
+    fn examine(&self, fd: i32) -> u8 {
         let mut found = MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: a live structure; all zeroes are a valid value.
         let found = unsafe {
             if libc::fstat(fd, found.as_mut_ptr()) != 0 {
-                return false;
+                return UNKNOWN;
             }
             found.assume_init()
         };
-        let is_socket = found.st_mode & libc::S_IFMT == libc::S_IFSOCK;
-        self.kind.store(if is_socket { SOCKET } else { OTHER }, Ordering::Relaxed);
-        is_socket
+        let kind = match found.st_mode & libc::S_IFMT {
+            libc::S_IFSOCK => SOCKET,
+            libc::S_IFIFO | 0 => PIPE,
+            _ => OTHER,
+        };
+        self.kind.store(kind, Ordering::Relaxed);
+        kind
     }
 
     /// Forgets the kind, which has turned out to be wrong.

@@ -3,6 +3,7 @@
 //! Every blocking operation in `sync`, `io` and `gate` is built on `park` and `Waiter::wake`. May
 //! use `upcall` and the rooms that `upcall` may use.
 
+pub mod any_ready;
 pub(crate) mod blocking;
 pub mod cancel;
 pub mod direct_read;

@@ -1,0 +1,105 @@
+//! select(2).
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+use kumihimo_runtime::park;
+use kumihimo_runtime::readiness::Interest;
+use libc::{fd_set, timeval};
+
+use crate::deadline::Deadline;
+use crate::descriptor::poll::{Chance, Several};
+use crate::failed;
+
+/// The sets of a call; null where the program passes none.
+struct Sets([*mut fd_set; 3]);
+
+impl Sets {
+    fn save(&self) -> [MaybeUninit<fd_set>; 3] {
+        self.0.map(|set| {
+            let mut copy = MaybeUninit::uninit();
+            // SAFETY: the caller's promise: null, or a set.
+            if let Some(set) = unsafe { set.as_ref() } {
+                copy.write(*set);
+            }
+            copy
+        })
+    }
+
+    fn restore(&self, saved: &[MaybeUninit<fd_set>; 3]) {
+        for (set, saved) in self.0.iter().zip(saved) {
+            if !set.is_null() {
+                // SAFETY: the caller's promise; saved above.
+                unsafe { set.write(saved.assume_init()) };
+            }
+        }
+    }
+
+    /// What to wait for: each descriptor of the sets and a direction.
+    fn awaited(&self, numbers: c_int) -> impl Iterator<Item = (c_int, Interest)> {
+        let directions = [Interest::Read, Interest::Write, Interest::Read];
+        let [a, b, c] = self.0;
+        [a, b, c].into_iter().zip(directions).flat_map(move |(set, interest)| {
+            // SAFETY: as above; the numbers are within the sets.
+            let is_set = move |fd: c_int| !set.is_null() && unsafe { libc::FD_ISSET(fd, set) };
+            (0..numbers).filter(move |fd| is_set(*fd)).map(move |fd| (fd, interest))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_select(
+    numbers: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    special: *mut fd_set,
+    time: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let real = |time: *mut timeval| unsafe { libc::select(numbers, read, write, special, time) };
+    // SAFETY: as above.
+    let wanted = unsafe { time.as_ref() }.copied();
+    let is_look = wanted.is_some_and(|time| time.tv_sec == 0 && time.tv_usec == 0);
+    // The kernel takes more numbers than a set has room for, in longer memory.
+    if is_look || !park::may_switch() || !(0..=libc::FD_SETSIZE as c_int).contains(&numbers) {
+        return real(time);
+    }
+    let length = match wanted {
+        None => None,
+        // The kernel takes more than a million microseconds, and carries them over.
+        Some(time) => match (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec)) {
+            (Ok(seconds), Ok(microseconds)) => Some(
+                Duration::from_secs(seconds).saturating_add(Duration::from_micros(microseconds)),
+            ),
+            _ => return failed(libc::EINVAL),
+        },
+    };
+    let deadline = length.map_or(Deadline::Never, Deadline::after);
+    let begun = Instant::now();
+    let sets = Sets([read, write, special]);
+    let saved = sets.save();
+    let mut none = timeval { tv_sec: 0, tv_usec: 0 };
+    let Some(mut several) = Several::new(sets.awaited(numbers)) else { return real(time) };
+    let done = loop {
+        several.note();
+        match real(&raw mut none) {
+            0 if deadline.has_passed() => break 0,
+            0 => sets.restore(&saved),
+            done => break done,
+        }
+        if several.wait(deadline) == Chance::None {
+            return real(time);
+        }
+    };
+    if let (Some(length), false) = (length, time.is_null()) {
+        // Linux leaves what is left of the time there (select(2)).
+        let left = length.saturating_sub(begun.elapsed());
+        // SAFETY: the caller's promise.
+        unsafe {
+            (*time).tv_sec = left.as_secs().cast_signed();
+            (*time).tv_usec = left.subsec_micros().into();
+        }
+    }
+    done
+}
