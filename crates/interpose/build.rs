@@ -11,7 +11,8 @@ fn main() {
     for name in names {
         println!("cargo:rustc-cdylib-link-arg=-Wl,--wrap={name}");
     }
-    // Functions that both `arch` and `crates/preload` define: calls from here reach those of `arch`.
+    // Functions that both `arch` and `crates/preload` define: calls from here reach those of
+    // `arch`.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     // The runtime runs until the process ends, so dlclose(3) must not unmap the library.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");

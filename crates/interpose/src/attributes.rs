@@ -6,11 +6,11 @@ use libc::{pthread_attr_t, pthread_t};
 
 use crate::thread;
 
-/// The smallest stack of a microprocess, in bytes. Less than that asks for trouble on a thread of the
-/// C library as well, whose signal frames alone need several KiB.
+/// The smallest stack of a microprocess, in bytes. Less than that asks for trouble on a thread of
+/// the C library as well, whose signal frames alone need several KiB.
 const SMALLEST: usize = 16 << 10;
-/// The stack of the slot of a thread that runs on the program's memory: what runs there are the first
-/// frames and the end of the thread.
+/// The stack of the slot of a thread that runs on the program's memory: what runs there are the
+/// first frames and the end of the thread.
 const BESIDE_OWN: usize = 16 << 10;
 
 /// How a new thread is made: what its attributes say.

@@ -1,8 +1,8 @@
 //! The CPU time of threads: clock_gettime(2), pthread_getcpuclockid(3), getrusage(2).
 //!
 //! `arch` knows the clock of the calling microprocess. That of another one has a number in the form
-//! of the kernel's (`MAKE_THREAD_CPUCLOCK` in include/linux/posix-timers.h), with a thread ID that no
-//! kernel thread can have. It shows what the other one has used up to its last switch, since it
+//! of the kernel's (`MAKE_THREAD_CPUCLOCK` in include/linux/posix-timers.h), with a thread ID that
+//! no kernel thread can have. It shows what the other one has used up to its last switch, since it
 //! first read a CPU clock of its own.
 
 use std::ffi::c_int;

@@ -2,7 +2,8 @@
 //!
 //! The program's own may be any, preloaded or linked in. A thread of the program that is preempted
 //! while it holds that heap's lock must not stop the runtime, which would have to run it again. So
-//! this library allocates from a heap of its own, whose lock is held in sections without preemption.
+//! this library allocates from a heap of its own, whose lock is held in sections without
+//! preemption.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;

@@ -15,8 +15,8 @@ const LIBRARIES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_interpose.s
 pub(crate) struct Options {
     /// `policy=round-robin` instead of feedback.
     pub(crate) round_robin: bool,
-    /// `strict=on`: the process ends where its threads cannot be microprocesses, and says at its end
-    /// how many were.
+    /// `strict=on`: the process ends where its threads cannot be microprocesses, and says at its
+    /// end how many were.
     pub(crate) strict: bool,
     /// `children=off`: programs that this one executes are left alone.
     without_children: bool,

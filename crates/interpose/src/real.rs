@@ -2,8 +2,8 @@
 //!
 //! `build.rs` passes `--wrap=NAME` to the linker for each replaced name (ld(1)): every reference of
 //! this library to `NAME` becomes one to `__wrap_NAME`, defined here, which jumps to the next
-//! definition of `NAME` after this library. So code of this library, of the runtime and of std never
-//! meets the replacements.
+//! definition of `NAME` after this library. So code of this library, of the runtime and of std
+//! never meets the replacements.
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -9,8 +9,8 @@ use kumihimo_arch::tls;
 use kumihimo_runtime::park;
 use kumihimo_runtime::thread::bind;
 
-/// Runs `f`, calls of the C library, with the caller's kernel thread as the thread. A caller that is
-/// a microprocess gets a kernel thread of its own, with the ID of which the C library marks what
+/// Runs `f`, calls of the C library, with the caller's kernel thread as the thread. A caller that
+/// is a microprocess gets a kernel thread of its own, with the ID of which the C library marks what
 /// the caller owns. Without a kernel thread for it, the microprocess goes on as it is, and the
 /// object says so: its owner is a number that no other process knows.
 pub(crate) fn as_kernel_thread<R>(f: impl FnOnce() -> R) -> R {

@@ -43,7 +43,8 @@ fn start_once() -> bool {
         let builder = Builder::new().on_deadlock(OnDeadlock::Ignore);
         let builder = match options::get().round_robin {
             true => builder.policy(RoundRobin::default()),
-            // Threads that wait come first: those of a server that answer, before those that compute.
+            // Threads that wait come first: those of a server that answer, before those that
+            // compute.
             false => builder.policy(Feedback::default()),
         };
         let failure = match builder.build() {

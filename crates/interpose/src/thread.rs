@@ -270,8 +270,8 @@ impl FloatingPoint {
                 options(nostack, preserves_flags)
             );
         }
-        // A thread begins without exceptions (arch/x86/kernel/fpu of the kernel copies the creator's
-        // state for a new thread, flags included; the C library's threads show the same).
+        // A thread begins without exceptions (arch/x86/kernel/fpu of the kernel copies the
+        // creator's state for a new thread, flags included; the C library's threads show the same).
         here
     }
 
@@ -293,8 +293,8 @@ impl FloatingPoint {
 /// stack or on the program's. Returns whether the thread has ended otherwise than by the return of
 /// the routine: pthread_exit(3) and cancellation unwind the stack up to here, by `longjmp`.
 ///
-/// No unwind information: to unwinders, a thread's stack ends here. An exception that nobody catches
-/// terminates the program.
+/// No unwind information: to unwinders, a thread's stack ends here. An exception that nobody
+/// catches terminates the program.
 ///
 /// # Safety
 /// `start` is live until the call returns, and the caller runs as the thread.

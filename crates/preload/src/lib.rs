@@ -1,9 +1,9 @@
 //! The names of the C library that `kumi run` replaces.
 //!
 //! `kumi run` preloads two shared libraries. This one defines the names and nothing else: each
-//! function jumps to `kumi_interpose_NAME` of the other one (`crates/interpose`), which contains the
-//! runtime. If one library did both, its own calls of these functions, those of std included, would
-//! meet its own definitions once link-time optimisation has joined them.
+//! function jumps to `kumi_interpose_NAME` of the other one (`crates/interpose`), which contains
+//! the runtime. If one library did both, its own calls of these functions, those of std included,
+//! would meet its own definitions once link-time optimisation has joined them.
 //!
 //! The dynamic linker searches this library first (`LD_PRELOAD`, ld.so(8)), so the program calls
 //! these functions instead of the C library's.

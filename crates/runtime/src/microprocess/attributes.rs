@@ -123,8 +123,8 @@ impl OwnAttributes {
 }
 
 impl OwnAttributes {
-    /// CPU time in nanoseconds on kernel threads that the microprocess has left, since it first read
-    /// its clock.
+    /// CPU time in nanoseconds on kernel threads that the microprocess has left, since it first
+    /// read its clock.
     pub(crate) fn counted_cpu_time(&self) -> u64 {
         self.cpu_time.load(Ordering::Relaxed)
     }

@@ -66,8 +66,8 @@ pub fn block_of(number: u32) -> Option<usize> {
 }
 
 impl Tls {
-    /// Returns the number of the calling thread. That of a microprocess is no ID of a kernel thread.
-    /// 0 if the layout of blocks is unknown.
+    /// Returns the number of the calling thread. That of a microprocess is no ID of a kernel
+    /// thread. 0 if the layout of blocks is unknown.
     #[inline]
     pub fn number(&self) -> u32 {
         // SAFETY: the word lies in the caller's block, and only the caller changes it.
@@ -86,8 +86,8 @@ impl Tls {
         self.inner.map_or(0, |inner| unsafe { fs.offset(inner.layout.tid).cast::<u32>().read() })
     }
 
-    /// Runs `f` with another number, which lasts for its calls of the C library only. For locks that
-    /// the kernel or another process takes part in: they hold the ID of a kernel thread.
+    /// Runs `f` with another number, which lasts for its calls of the C library only. For locks
+    /// that the kernel or another process takes part in: they hold the ID of a kernel thread.
     ///
     /// # Safety
     /// `number` is the ID of the calling kernel thread, which `f` does not leave.
