@@ -1,6 +1,7 @@
 //! What the tests need: the preloaded libraries, programs built from source, and runs of both kinds.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -129,13 +130,33 @@ pub fn run(test: &str, command: &mut Command) -> Ended {
     finish(test, command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
 }
 
+/// Writes a file that is to be executed.
+///
+/// By another process: a descriptor of this one, open for writing, could be inherited by a child
+/// that another test starts at this moment, and the kernel executes no file that is open for writing
+/// (ETXTBSY, execve(2)).
+pub fn write_program(path: &Path, contents: &[u8]) {
+    let source = path.with_extension("contents");
+    std::fs::write(&source, contents).expect("a file");
+    copy_program(&source, path);
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("its mode");
+}
+
+/// Copies a file that is to be executed: see [`write_program`].
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").args([from, to]).status().expect("cp");
+    assert!(status.success(), "{}: {status}", to.display());
+}
+
 /// The numbers of the line that `--strict` prints at the end of a program: threads that were
 /// microprocesses, and all threads.
+pub fn counts(line: &str) -> Option<(u64, u64)> {
+    let counts = line.strip_prefix("kumi run: ")?.strip_suffix(" threads were microprocesses")?;
+    let (micro, all) = counts.split_once(" of ")?;
+    Some((micro.parse().ok()?, all.parse().ok()?))
+}
+
+/// The numbers of the first such line.
 pub fn threads(ended: &Ended) -> Option<(u64, u64)> {
-    ended.stderr.lines().find_map(|line| {
-        let counts =
-            line.strip_prefix("kumi run: ")?.strip_suffix(" threads were microprocesses")?;
-        let (micro, all) = counts.split_once(" of ")?;
-        Some((micro.parse().ok()?, all.parse().ok()?))
-    })
+    ended.stderr.lines().find_map(counts)
 }

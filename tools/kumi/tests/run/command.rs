@@ -1,7 +1,6 @@
 //! The command itself: arguments, exit codes, and what reaches the program.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,17 +8,14 @@ use std::process::Command;
 use kumihimo_tests::place::Place;
 use kumihimo_tests::process::Ended;
 
-use crate::bed::{Built, KUMI, LIBRARIES, build, folder, is_able, run, threads};
+use crate::bed::{
+    Built, KUMI, LIBRARIES, build, copy_program, folder, is_able, run, threads, write_program,
+};
 
 fn kumi(place: &Place, words: &[&str]) -> Command {
     let mut command = Command::new(KUMI);
     command.arg("run").args(words).env("KUMI_DIR", place.path());
     command
-}
-
-fn write(path: &Path, text: &str, mode: u32) {
-    fs::write(path, text).expect("a file");
-    fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("its mode");
 }
 
 #[test]
@@ -57,7 +53,7 @@ fn file_that_is_no_program_ends_with_126() {
     let test = "command::file_that_is_no_program_ends_with_126";
     let place = Place::new(test);
     let text = place.0.join("text");
-    write(&text, "neither a program nor a script\n", 0o644);
+    fs::write(&text, "neither a program nor a script\n").expect("a file");
     for name in [text.to_str().expect("text"), place.path()] {
         let ended = run(test, &mut kumi(&place, &[name]));
         assert_eq!(ended.status.code(), Some(126), "{name}: {}", ended.told());
@@ -74,7 +70,7 @@ fn text_without_an_interpreter_is_run_by_the_shell() {
     }
     let place = Place::new(test);
     let text = place.0.join("text");
-    write(&text, "echo of the shell; exit 6\n", 0o755);
+    write_program(&text, b"echo of the shell; exit 6\n");
     let ended = run(test, &mut kumi(&place, &[text.to_str().expect("text")]));
     let told = (ended.status.code(), &*ended.stdout);
     assert_eq!(told, (Some(6), "of the shell\n"), "{}", ended.told());
@@ -165,7 +161,7 @@ fn interpreter_of_a_script_runs_on_microprocesses() {
     let script = built.place.0.join("script");
     let program = built.program.display();
     for first in [format!("#!{program}\n"), format!("#! /usr/bin/env {program}\n")] {
-        write(&script, &first, 0o755);
+        write_program(&script, first.as_bytes());
         let mut command = kumi(&built.place, &["--strict", script.to_str().expect("text"), "word"]);
         let ended = run(test, &mut command);
         let wanted = format!("{}\nword\n", script.display());
@@ -178,10 +174,10 @@ fn interpreter_of_a_script_runs_on_microprocesses() {
 fn install(to: &Path) -> PathBuf {
     fs::create_dir_all(to).expect("a folder");
     for name in LIBRARIES {
-        fs::copy(folder().join(name), to.join(name)).expect("a copy");
+        copy_program(&folder().join(name), &to.join(name));
     }
     let kumi = to.join("kumi");
-    fs::copy(KUMI, &kumi).expect("a copy");
+    copy_program(Path::new(KUMI), &kumi);
     kumi
 }
 
@@ -249,23 +245,26 @@ fn path_that_cannot_be_preloaded_is_refused() {
     }
 }
 
-/// As `make install` lays the files out.
+/// By the script that `make install` and the Debian package use.
 #[test]
 fn installed_libraries_are_found() {
     let test = "command::installed_libraries_are_found";
     let Some(built) = Built::new(test, "shell.c") else { return };
-    let bin = built.place.0.join("usr/bin");
-    let kumi = install(&bin);
-    let lib = built.place.0.join("usr/lib/kumihimo");
-    fs::create_dir_all(&lib).expect("a folder");
-    for name in LIBRARIES {
-        fs::rename(bin.join(name), lib.join(name)).expect("the file moves");
-    }
-    let mut command = Command::new(kumi);
+    let prefix = built.place.0.join("usr");
+    let mut install = Command::new(kumihimo_tests::root().join("scripts/install"));
+    let ended = run(test, install.arg(&prefix).arg("kumi").env("LIBRARIES", folder()));
+    assert!(ended.status.success(), "{}", ended.told());
+    let mut command = Command::new(prefix.join("bin/kumi"));
     built.prepare(&mut command);
-    let ended = run(test, command.args(["run", "--strict"]).arg(&built.program).arg("word"));
-    assert_eq!((ended.status.code(), &*ended.stdout), (Some(0), "word\n"), "{}", ended.told());
+    let ended = run(test, command.args(["run", "--strict"]).arg(&built.program).arg(SEEN));
+    let libraries =
+        LIBRARIES.map(|name| format!("{}/bin/../lib/kumihimo/{name}", prefix.display()));
+    let wanted = format!("preload {}\n", libraries.join(":"));
+    assert!(ended.stdout.ends_with(&wanted), "{}", ended.told());
     assert_eq!(threads(&ended), Some((1, 1)), "{}", ended.told());
+    for name in ["run", "doctor"] {
+        assert!(prefix.join(format!("share/man/man1/kumi-{name}.1")).is_file(), "{name}");
+    }
 }
 
 /// Where the limits leave no room for the runtime, the program runs as it would have.

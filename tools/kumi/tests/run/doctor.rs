@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::bed::{Built, KUMI, LIBRARIES, folder, run};
+use crate::bed::{Built, KUMI, LIBRARIES, folder, run, write_program};
 
 #[test]
 fn doctor_says_what_would_happen() {
@@ -26,9 +26,7 @@ fn doctor_says_what_would_happen() {
     assert_eq!(value("preloaded "), libraries.join(":"));
 
     let script = built.place.0.join("script");
-    std::fs::write(&script, format!("#!{program}\n")).expect("a file");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&script, mode).expect("its mode");
+    write_program(&script, format!("#!{program}\n").as_bytes());
     let ended = doctor(&[script.to_str().expect("text")]);
     assert!(
         ended.stdout.contains(&format!("{program}, which the script names")),

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use kumihimo_tests::skip;
 
-use crate::bed::{Built, KUMI, run};
+use crate::bed::{Built, KUMI, copy_program, run, write_program};
 
 /// Checks what `kumi run`, `kumi run --strict` and `kumi doctor --run` do with the program, which
 /// ends as it does without them.
@@ -73,7 +73,7 @@ fn program_of_another_c_library_is_named() {
     let found = bytes.windows(OWN.len()).position(|part| part == OWN);
     let at = found.expect("the program names its dynamic linker");
     bytes[at..at + OTHER.len()].copy_from_slice(OTHER);
-    fs::write(&built.program, bytes).expect("it can be changed");
+    write_program(&built.program, &bytes);
     let why = format!("its C library is not glibc: its dynamic linker is {linker}");
     is_refused(test, &built, &why);
 }
@@ -87,7 +87,7 @@ fn program_of_another_architecture_is_named() {
     let Some(built) = Built::new(test, "shell.c") else { return };
     let mut bytes = fs::read(&built.program).expect("the program");
     bytes[AT] = MACHINE;
-    fs::write(&built.program, bytes).expect("it can be changed");
+    write_program(&built.program, &bytes);
     is_refused(test, &built, "it is for Aarch64, not x86_64");
 }
 
@@ -119,7 +119,7 @@ fn child_with_rights_of_its_own_runs_plainly() {
     }
     let Some(built) = Built::new(test, "shell.c") else { return };
     let child = built.place.0.join("child");
-    fs::copy(&built.program, &child).expect("a copy");
+    copy_program(&built.program, &child);
     std::os::unix::fs::chown(&child, Some(65534), None).expect("root may");
     fs::set_permissions(&child, PermissionsExt::from_mode(0o4755)).expect("its mode");
     let inner = format!("!{} word '!exit 4'", child.display());
