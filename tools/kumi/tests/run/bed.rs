@@ -1,4 +1,5 @@
-//! What the tests need: the preloaded libraries, programs built from source, and runs of both kinds.
+//! What the tests need: the preloaded libraries, programs built from source, and runs of both
+//! kinds.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -133,8 +134,8 @@ pub fn run(test: &str, command: &mut Command) -> Ended {
 /// Writes a file that is to be executed.
 ///
 /// By another process: a descriptor of this one, open for writing, could be inherited by a child
-/// that another test starts at this moment, and the kernel executes no file that is open for writing
-/// (ETXTBSY, execve(2)).
+/// that another test starts at this moment, and the kernel executes no file that is open for
+/// writing (ETXTBSY, execve(2)).
 pub fn write_program(path: &Path, contents: &[u8]) {
     let source = path.with_extension("contents");
     std::fs::write(&source, contents).expect("a file");

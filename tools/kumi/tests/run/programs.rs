@@ -1,5 +1,5 @@
-//! C and C++ programs of `programs`, each run plainly and by `kumi run`. Both runs have to agree, and
-//! the program's own checks have to hold.
+//! C and C++ programs of `programs`, each run plainly and by `kumi run`. Both runs have to agree,
+//! and the program's own checks have to hold.
 
 use crate::bed::{Built, build, counts, run};
 
