@@ -43,12 +43,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Policy::Feedback)]
     policy: Policy,
     /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 

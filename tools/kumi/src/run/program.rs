@@ -76,6 +76,10 @@ fn check(path: &Path) -> Result<(), Missing> {
 }
 
 fn in_path(name: &OsStr) -> Result<PathBuf, Missing> {
+    // As execvp(3): an empty name would lead to the folders themselves.
+    if name.is_empty() {
+        return Err(Missing::NotFound);
+    }
     // The default of execvp(3).
     let folders = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin:/usr/bin"));
     let mut missing = Missing::NotFound;

@@ -15,7 +15,7 @@ pub mod plan;
 pub mod run;
 
 use std::collections::VecDeque;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -181,8 +181,23 @@ fn build(build_set: BuildSet) -> Result<Vec<Binary>, Failure> {
     let mut arguments = build_set.packages();
     arguments.push("--tests");
     let binaries = binaries::build(&arguments)?;
+    if build_set != BuildSet::Laboratory {
+        build_preloaded()?;
+    }
     println!("built in {:.0} s", begun.elapsed().as_secs_f64());
     Ok(binaries)
+}
+
+/// Builds the shared libraries of `kumi run`, which cargo builds for no test. The tests of
+/// `kumi/run` ask for the same build, and find it done.
+fn build_preloaded() -> Result<(), Failure> {
+    let mut cargo = workspace::cargo();
+    cargo.args(["build", "--package", "kumihimo-interpose", "--package", "kumihimo-preload"]);
+    let status = cargo.stdin(Stdio::null()).status().map_err(|e| format!("cargo: {e}"))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("the libraries of kumi run do not build: {status}").into())
 }
 
 /// Builds the test programs of the product with its default features.

@@ -1,0 +1,9 @@
+//! Tests of `kumi run`: C and C++ programs, built here, plainly and on microprocesses; and what the
+//! command refuses.
+
+mod bed;
+mod command;
+mod doctor;
+mod observed;
+mod programs;
+mod refused;

@@ -1,0 +1,84 @@
+//! `kumi ps` and the like, of a program that knows nothing of microprocesses.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use kumihimo_machine::handler::{Microprocess, State};
+use kumihimo_tests::until;
+
+use crate::bed::{Built, KUMI};
+
+/// The program, until it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn kumi(built: &Built, words: &[&str]) -> String {
+    let mut command = Command::new(KUMI);
+    built.prepare(&mut command);
+    let output = command.args(words).output().expect("kumi");
+    let (said, complaints) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{words:?}: {said}{complaints}");
+    said.into_owned()
+}
+
+fn rows(built: &Built) -> Vec<Microprocess> {
+    let said = kumi(built, &["ps", "--json"]);
+    said.lines().map(|line| serde_json::from_str(line).expect("a row")).collect()
+}
+
+/// The threads of waits.c, with what each one waits for.
+const WAITS: [(&str, &str); 8] = [
+    ("on-mutex", "the mutex at "),
+    ("on-condition", "the condition variable at "),
+    ("on-rwlock", "the rwlock at "),
+    ("on-barrier", "the barrier at "),
+    ("on-semaphore", "the semaphore at "),
+    ("on-futex", "an unpark"),
+    ("on-time", "the clock"),
+    ("on-join", "the end of microprocess "),
+];
+
+#[test]
+fn threads_are_shown_by_name_with_their_waits() {
+    let test = "observed::threads_are_shown_by_name_with_their_waits";
+    let Some(built) = Built::new(test, "waits.c") else { return };
+    let mut command = built.by_kumi(&["--strict"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program");
+    let mut said = String::new();
+    let stdout = child.stdout.take().expect("a pipe");
+    let running = Running(child);
+    BufReader::new(stdout).read_line(&mut said).expect("text");
+    assert_eq!(said, "ready\n");
+    let waits = |name: &str, of: &str| {
+        rows(&built).iter().any(|row| {
+            row.name.as_deref() == Some(name)
+                && row.state == State::Waiting
+                && row.waits_for.as_deref().is_some_and(|why| why.starts_with(of))
+        })
+    };
+    for (name, of) in WAITS {
+        until(name, || rows(&built), || waits(name, of));
+    }
+    assert_eq!(rows(&built).len(), WAITS.len());
+    let table = kumi(&built, &["ps"]);
+    let is_headed = table.contains(&format!("pid {}", running.0.id())) && table.contains("/waits");
+    assert!(is_headed, "{table}");
+    // Steered like any other.
+    let row = rows(&built).into_iter().find(|row| row.name.as_deref() == Some("on-time"));
+    let id = row.expect("it is there").id.to_string();
+    kumi(&built, &["suspend", &id]);
+    let is_suspended =
+        || rows(&built).iter().any(|row| row.id.to_string() == id && row.state == State::Suspended);
+    until("suspended", || rows(&built), is_suspended);
+    kumi(&built, &["resume", &id]);
+    assert!(!is_suspended());
+    assert!(kumi(&built, &["backtrace", &id]).contains("on_time"));
+}

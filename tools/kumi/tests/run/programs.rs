@@ -1,0 +1,156 @@
+//! C and C++ programs of `programs`, each run plainly and by `kumi run`. Both runs have to agree,
+//! and the program's own checks have to hold.
+
+use crate::bed::{Built, build, counts, run};
+
+/// Runs the program in both ways, and by `kumi run` on one virtual processor and on several. All of
+/// its threads have to be microprocesses there.
+fn agree(test: &str, source: &str) {
+    let Some(built) = Built::new(test, source) else { return };
+    runs_agree(test, &built);
+}
+
+fn runs_agree(test: &str, built: &Built) {
+    let plain = run(test, &mut built.plainly());
+    assert!(plain.status.success() && plain.stdout == "ok\n", "plainly: {}", plain.told());
+    for vps in ["1", "2", "4"] {
+        let ended = run(test, &mut built.by_kumi(&["--strict", "--vps", vps]));
+        assert_eq!(ended.stdout, plain.stdout, "--vps {vps}: {}", ended.told());
+        assert_eq!(ended.status, plain.status, "--vps {vps}: {}", ended.told());
+        // A line for each process of the program, and no other one.
+        let all_are = |(micro, all)| all > 0 && micro == all;
+        let is_told = !ended.stderr.is_empty()
+            && ended.stderr.lines().all(|line| counts(line).is_some_and(all_are));
+        assert!(is_told, "--vps {vps}: {}", ended.told());
+    }
+}
+
+#[test]
+fn values_of_threads_reach_the_joiner() {
+    agree("programs::values_of_threads_reach_the_joiner", "join.c");
+}
+
+#[test]
+fn joins_end_at_their_limits() {
+    agree("programs::joins_end_at_their_limits", "timed_join.c");
+}
+
+#[test]
+fn keys_and_cleanup_handlers_belong_to_the_thread() {
+    agree("programs::keys_and_cleanup_handlers_belong_to_the_thread", "keys.c");
+}
+
+#[test]
+fn objects_and_exceptions_belong_to_the_thread() {
+    agree("programs::objects_and_exceptions_belong_to_the_thread", "objects.cpp");
+}
+
+#[test]
+fn mutexes_of_each_kind_exclude() {
+    agree("programs::mutexes_of_each_kind_exclude", "mutex.c");
+}
+
+#[test]
+fn condition_variable_may_go_after_a_broadcast() {
+    agree("programs::condition_variable_may_go_after_a_broadcast", "condition.c");
+}
+
+#[test]
+fn writers_progress_beside_readers() {
+    agree("programs::writers_progress_beside_readers", "rwlock.c");
+}
+
+#[test]
+fn barrier_has_one_serial_thread_a_round() {
+    agree("programs::barrier_has_one_serial_thread_a_round", "barrier.c");
+}
+
+#[test]
+fn holder_of_a_spin_lock_may_sleep() {
+    agree("programs::holder_of_a_spin_lock_may_sleep", "spin.c");
+}
+
+#[test]
+fn semaphores_pass_units_on() {
+    agree("programs::semaphores_pass_units_on", "semaphore.c");
+}
+
+#[test]
+fn futex_waits_and_wakes() {
+    agree("programs::futex_waits_and_wakes", "futex.c");
+}
+
+#[test]
+fn c11_threads_and_locks_work() {
+    agree("programs::c11_threads_and_locks_work", "c11.c");
+}
+
+#[test]
+fn sleeps_are_never_too_short() {
+    agree("programs::sleeps_are_never_too_short", "sleep.c");
+}
+
+#[test]
+fn threads_run_before_and_after_main() {
+    agree("programs::threads_run_before_and_after_main", "before_main.cpp");
+}
+
+#[test]
+fn stacks_of_the_program_are_used() {
+    agree("programs::stacks_of_the_program_are_used", "stacks.c");
+}
+
+#[test]
+fn names_and_numbers_belong_to_the_thread() {
+    agree("programs::names_and_numbers_belong_to_the_thread", "names.c");
+}
+
+#[test]
+fn rounding_modes_and_masks_belong_to_the_thread() {
+    agree("programs::rounding_modes_and_masks_belong_to_the_thread", "state.c");
+}
+
+#[test]
+fn thousand_threads_live_at_once() {
+    agree("programs::thousand_threads_live_at_once", "thousand.c");
+}
+
+#[test]
+fn forty_threads_block_in_calls_of_the_kernel() {
+    agree("programs::forty_threads_block_in_calls_of_the_kernel", "blocked.c");
+}
+
+#[test]
+fn child_of_a_fork_goes_on() {
+    agree("programs::child_of_a_fork_goes_on", "fork.c");
+}
+
+#[test]
+fn endless_loops_are_preempted() {
+    agree("programs::endless_loops_are_preempted", "loops.c");
+}
+
+#[test]
+fn cpu_clocks_belong_to_the_thread() {
+    agree("programs::cpu_clocks_belong_to_the_thread", "clocks.c");
+}
+
+#[test]
+fn contexts_of_the_program_switch() {
+    agree("programs::contexts_of_the_program_switch", "contexts.c");
+}
+
+#[test]
+fn objects_of_two_processes_are_shared() {
+    agree("programs::objects_of_two_processes_are_shared", "shared.c");
+}
+
+#[test]
+fn library_that_is_loaded_late_has_variables_of_each_thread() {
+    let test = "programs::library_that_is_loaded_late_has_variables_of_each_thread";
+    let Some(built) = Built::new(test, "late.c") else { return };
+    let library = built.place.0.join("late.so");
+    if build(test, "late_library.c", &["-shared", "-fPIC"], &library).is_some() {
+        runs_agree(test, &built);
+    }
+}
