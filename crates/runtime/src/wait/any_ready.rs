@@ -18,8 +18,8 @@ pub type Awaited<'a> = (&'a Source, Interest, Seen);
 /// May return spuriously. A cancellation point.
 ///
 /// # Errors
-/// `TimedOut` at the deadline; `Unsupported` on a kernel thread outside of the runtime; the error of
-/// epoll_ctl(2) if a descriptor cannot be registered.
+/// `TimedOut` at the deadline; `Unsupported` on a kernel thread outside of the runtime; the error
+/// of epoll_ctl(2) if a descriptor cannot be registered.
 pub fn wait_any(all: &[Awaited<'_>], deadline: Option<Instant>) -> io::Result<()> {
     let mut entries = Vec::with_capacity(all.len());
     for &(source, interest, seen) in all {
