@@ -10,7 +10,7 @@ use kumihimo_runtime::park::Wait;
 use libc::pthread_barrier_t;
 
 use crate::lot::{self, Kind};
-use crate::{special, start};
+use crate::{phase, special};
 
 /// The words of a `pthread_barrier_t` (struct pthread_barrier, sysdeps/nptl/internaltypes.h of
 /// glibc).
@@ -25,7 +25,7 @@ struct Words {
 
 unsafe fn is_real(words: *const Words) -> bool {
     // SAFETY: the caller passes a barrier.
-    !start::has_started() || unsafe { (*words).shared } != 0
+    !phase::has_started() || unsafe { (*words).shared } != 0
 }
 
 #[unsafe(no_mangle)]

@@ -11,7 +11,7 @@ use libc::{pthread_cond_t, pthread_mutex_t};
 
 use crate::deadline::Deadline;
 use crate::lot::{self, End, Kind};
-use crate::{mutex, special, start};
+use crate::{mutex, phase, special};
 
 unsafe extern "C" {
     fn pthread_cond_clockwait(
@@ -38,7 +38,7 @@ unsafe fn flags(condition: *const pthread_cond_t) -> u32 {
 /// has no runtime.
 unsafe fn is_real(condition: *const pthread_cond_t) -> bool {
     // SAFETY: the caller's promise.
-    !start::has_started() || unsafe { flags(condition) } & SHARED != 0
+    !phase::has_started() || unsafe { flags(condition) } & SHARED != 0
 }
 
 unsafe fn wait(

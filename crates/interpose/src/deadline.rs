@@ -17,6 +17,11 @@ pub(crate) fn check(time: &libc::timespec) -> Result<(), c_int> {
 }
 
 impl Deadline {
+    /// Whether the C library's locks take times of this clock.
+    pub(crate) fn is_of(clock: libc::clockid_t) -> bool {
+        clock == libc::CLOCK_REALTIME || clock == libc::CLOCK_MONOTONIC
+    }
+
     /// A time of `clock` that the program has passed.
     ///
     /// # Errors
@@ -29,7 +34,7 @@ impl Deadline {
         clock: libc::clockid_t,
         at: *const libc::timespec,
     ) -> Result<Deadline, c_int> {
-        if clock != libc::CLOCK_REALTIME && clock != libc::CLOCK_MONOTONIC {
+        if !Deadline::is_of(clock) {
             return Err(libc::EINVAL);
         }
         // SAFETY: the caller's promise.

@@ -10,7 +10,7 @@ use kumihimo_runtime::park::{self, Wait};
 
 use crate::deadline::{Deadline, check};
 use crate::lot::{self, End, Kind};
-use crate::{descriptor, failed, identity, start};
+use crate::{descriptor, failed, identity, phase};
 
 /// Replaces syscall(2). Variadic in C: see `arch`, whose definition makes all calls but these.
 #[unsafe(no_mangle)]
@@ -25,7 +25,7 @@ unsafe extern "C" fn kumi_interpose_syscall(
 ) -> c_long {
     // SAFETY: the caller's promise. `libc::syscall` is the definition of `arch`.
     unsafe {
-        if start::has_started() {
+        if phase::has_started() {
             match number {
                 libc::SYS_futex if b as c_int & libc::FUTEX_PRIVATE_FLAG != 0 => {
                     if let Some(done) = futex(a, b as c_int, c as u32, d, e, f as u32) {

@@ -4,7 +4,8 @@
 //! `kumi_interpose_*` here. Each replaces the function of the C library with the rest of its name,
 //! and behaves as that one, but a caller that is a microprocess waits as a microprocess.
 //!
-//! - [`start`]: the runtime begins at the first thread of the program. [`options`] of `kumi run`;
+//! - [`start`]: the runtime begins at the first thread of the program. [`phase`] says whether
+//!   it has; [`options`] of `kumi run`;
 //!   [`count`] of threads.
 //! - [`thread`]: creation, join and end; its [`entry`], its [`record`]; [`attributes`];
 //!   [`identity`].
@@ -39,6 +40,7 @@ mod identity;
 mod lot;
 mod mutex;
 mod options;
+mod phase;
 mod real;
 mod record;
 mod rwlock;

@@ -7,7 +7,7 @@ use libc::pthread_mutex_t;
 
 use crate::deadline::Deadline;
 use crate::lot::{self, End, Kind};
-use crate::{record, special, start};
+use crate::{phase, record, special};
 
 /// Number of looks at a held lock before its waiter parks. A critical section is often shorter than
 /// two switches.
@@ -75,7 +75,7 @@ unsafe fn lock_until(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if !start::has_started() {
+        if !phase::has_started() {
             return real(mutex);
         }
         if is_special(mutex) {
@@ -143,7 +143,7 @@ pub(crate) unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's promise. After the unlock the mutex may be gone: only its address is
     // used.
     unsafe {
-        if !start::has_started() {
+        if !phase::has_started() {
             return libc::pthread_mutex_unlock(mutex);
         }
         if is_special(mutex) {
@@ -167,7 +167,7 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_mutex_trylock(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if start::has_started() && is_special(mutex) {
+        if phase::has_started() && is_special(mutex) {
             return special::as_kernel_thread(|| libc::pthread_mutex_trylock(mutex));
         }
         libc::pthread_mutex_trylock(mutex)
@@ -195,6 +195,9 @@ unsafe extern "C" fn kumi_interpose_pthread_mutex_clocklock(
     clock: libc::clockid_t,
     at: *const libc::timespec,
 ) -> c_int {
+    if !Deadline::is_of(clock) {
+        return libc::EINVAL;
+    }
     // SAFETY: the caller's promise.
     unsafe {
         lock_until(

@@ -13,7 +13,7 @@ use kumihimo_arch::tls;
 use kumihimo_runtime::thread::JoinHandle;
 use libc::pthread_t;
 
-use crate::start;
+use crate::phase;
 
 /// What a thread passes to the one that joins it.
 pub(crate) struct Value(pub(crate) *mut c_void);
@@ -73,7 +73,7 @@ pub(crate) unsafe fn record<'a>(thread: pthread_t) -> &'a Record {
 /// # Safety
 /// As [`record`].
 pub(crate) unsafe fn created<'a>(thread: pthread_t) -> Option<&'a Record> {
-    if !start::has_started() {
+    if !phase::has_started() {
         return None;
     }
     // SAFETY: the caller's promise.

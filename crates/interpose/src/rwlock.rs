@@ -7,7 +7,7 @@ use libc::pthread_rwlock_t;
 
 use crate::deadline::Deadline;
 use crate::lot::{self, End, Kind};
-use crate::{record, special, start};
+use crate::{phase, record, special};
 
 unsafe extern "C" {
     fn pthread_rwlock_clockrdlock(
@@ -69,12 +69,17 @@ unsafe fn lock_until(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if !start::has_started() {
+        if !phase::has_started() {
             return real(lock);
         }
         if word(lock, SHARED) != 0 {
             return special::as_kernel_thread(|| real(lock));
         }
+        // The C library refuses a bad time also where the lock is free.
+        let deadline = match deadline() {
+            Ok(deadline) => deadline,
+            Err(error) => return error,
+        };
         match side.attempt(lock) {
             libc::EBUSY => {}
             done => return done,
@@ -85,10 +90,7 @@ unsafe fn lock_until(
         if !park::may_switch() {
             return real(lock);
         }
-        match deadline() {
-            Ok(deadline) => wait(lock, side, deadline),
-            Err(error) => error,
-        }
+        wait(lock, side, deadline)
     }
 }
 
@@ -135,7 +137,7 @@ fn wake(key: usize) {
 unsafe fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
     // SAFETY: the caller's promise. After the unlock only the address is used.
     unsafe {
-        if !start::has_started() {
+        if !phase::has_started() {
             return libc::pthread_rwlock_unlock(lock);
         }
         if word(lock, SHARED) != 0 {
@@ -185,7 +187,7 @@ macro_rules! define {
         unsafe extern "C" fn $attempt(lock: *mut pthread_rwlock_t) -> c_int {
             // SAFETY: the caller's promise.
             unsafe {
-                if start::has_started() && word(lock, SHARED) != 0 {
+                if phase::has_started() && word(lock, SHARED) != 0 {
                     return special::as_kernel_thread(|| $side.attempt(lock));
                 }
                 $side.attempt(lock)

@@ -7,7 +7,7 @@ use libc::sem_t;
 
 use crate::deadline::Deadline;
 use crate::lot::{self, End, Kind};
-use crate::{failed, start};
+use crate::{failed, phase};
 
 unsafe extern "C" {
     fn sem_clockwait(
@@ -42,13 +42,12 @@ unsafe fn wait_until(
     unsafe {
         // Other processes post to a shared one.
         let is_shared = semaphore.cast::<u32>().add(SHARED).read_volatile() != 0;
-        if !start::has_started() || is_shared || !park::may_switch() {
+        if !phase::has_started() || is_shared || !park::may_switch() {
             return real(semaphore);
         }
-        if attempt(semaphore) {
-            return 0;
-        }
+        // The C library refuses a bad time also where there is a unit.
         match deadline() {
+            Ok(_) if attempt(semaphore) => 0,
             Ok(deadline) => wait(semaphore, deadline),
             Err(error) => failed(error),
         }
@@ -109,7 +108,7 @@ unsafe extern "C" fn kumi_interpose_sem_post(semaphore: *mut sem_t) -> c_int {
     // SAFETY: the caller's promise. After the post only the address is used: a woken thread may
     // free the semaphore.
     let done = unsafe { libc::sem_post(semaphore) };
-    if done == 0 && start::has_started() {
+    if done == 0 && phase::has_started() {
         lot::wake(semaphore.addr(), 1, |kind| kind == Kind::Semaphore);
     }
     done

@@ -9,14 +9,14 @@ use kumihimo_runtime::park::{self, Wait};
 use libc::pthread_spinlock_t;
 
 use crate::lot::{self, Kind};
-use crate::start;
+use crate::phase;
 
 /// Number of looks before a microprocess waits: about a microsecond.
 const LOOKS: usize = 100;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_pthread_spin_lock(lock: *mut pthread_spinlock_t) -> c_int {
-    if !start::has_started() || !park::may_switch() {
+    if !phase::has_started() || !park::may_switch() {
         // SAFETY: the caller's promise.
         return unsafe { libc::pthread_spin_lock(lock) };
     }
@@ -41,7 +41,7 @@ unsafe extern "C" fn kumi_interpose_pthread_spin_lock(lock: *mut pthread_spinloc
 unsafe extern "C" fn kumi_interpose_pthread_spin_unlock(lock: *mut pthread_spinlock_t) -> c_int {
     // SAFETY: the caller's promise.
     let done = unsafe { libc::pthread_spin_unlock(lock) };
-    if start::has_started() {
+    if phase::has_started() {
         // The C library's function is a plain store, which the load in `wake` could overtake.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         lot::wake(lock.addr(), 1, |kind| kind == Kind::Spin);

@@ -1,34 +1,18 @@
 //! The start of the runtime, at the first thread that the program creates.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use kumihimo_policy::{Feedback, RoundRobin};
 use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
 
+use crate::phase::{self, Phase};
 use crate::{count, descriptor, heap, lot, options};
-
-/// No thread was created through this library so far.
-const NOT_YET: u8 = 0;
-/// The runtime runs.
-const STARTED: u8 = 1;
-/// The process goes on with kernel threads.
-const OFF: u8 = 2;
-
-static STATE: AtomicU8 = AtomicU8::new(NOT_YET);
-
-/// Whether the runtime has started. Before that, the process has no microprocess, and its threads
-/// are left to the C library.
-#[inline]
-pub(crate) fn has_started() -> bool {
-    STATE.load(Ordering::Acquire) == STARTED
-}
 
 /// Starts the runtime if that has not been tried yet. Returns whether it runs.
 pub(crate) fn start() -> bool {
-    match STATE.load(Ordering::Acquire) {
-        NOT_YET => start_once(),
-        state => state == STARTED,
+    match phase::get() {
+        Phase::NotYet => start_once(),
+        phase => phase == Phase::Started,
     }
 }
 
@@ -63,7 +47,7 @@ fn start_once() -> bool {
             count::report_at_exit();
         }
         let state = match failure {
-            None => STARTED,
+            None => Phase::Started,
             Some(why) if options::get().strict => {
                 eprintln!("kumi run: {why}; --strict allows no kernel threads");
                 // SAFETY: an integer. The program's own handlers of its exit do not run.
@@ -71,12 +55,12 @@ fn start_once() -> bool {
             }
             Some(why) => {
                 eprintln!("kumi run: {why}; the program's threads are kernel threads");
-                OFF
+                Phase::Off
             }
         };
-        STATE.store(state, Ordering::Release);
+        phase::set(state);
     });
-    has_started()
+    phase::has_started()
 }
 
 unsafe extern "C" fn before_fork() {
@@ -91,5 +75,5 @@ unsafe extern "C" fn after_fork() {
 unsafe extern "C" fn in_child() {
     heap::release();
     lot::forget();
-    STATE.store(OFF, Ordering::Release);
+    phase::set(Phase::Off);
 }

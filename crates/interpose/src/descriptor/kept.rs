@@ -7,10 +7,10 @@
 //! and it was not open when the runtime started.
 
 use std::ffi::{CStr, c_int};
-use std::sync::OnceLock;
+use std::mem::MaybeUninit;
 
 use crate::descriptor::table;
-use crate::start;
+use crate::phase;
 
 /// What proc(5) shows for the files of the types that the runtime uses.
 const TYPES: [&[u8]; 5] = [
@@ -21,19 +21,25 @@ const TYPES: [&[u8]; 5] = [
     b"anon_inode:bpf",
 ];
 
-/// The files of these types that were open when the runtime started.
-static INHERITED: OnceLock<Vec<c_int>> = OnceLock::new();
-
-/// Notes what is open now. Called before the runtime starts.
+/// Notes that what is open now is the program's. Called before the runtime starts.
 pub(crate) fn note_inherited() {
-    INHERITED.get_or_init(|| {
-        let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
-        let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        numbers.filter(|fd| is_of_own_type(*fd)).collect()
-    });
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    for fd in numbers.filter(|fd| is_of_own_type(*fd)) {
+        table::made(fd, false);
+    }
 }
 
 fn is_of_own_type(fd: c_int) -> bool {
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    // Most files have a type, and these have none: asked first, because it costs less.
+    // SAFETY: a live structure; all zeroes are a valid value.
+    let has_no_type = unsafe {
+        libc::fstat(fd, found.as_mut_ptr()) == 0 && found.assume_init().st_mode & libc::S_IFMT == 0
+    };
+    if !has_no_type {
+        return false;
+    }
     let mut path = [0; 32];
     let mut target = [0u8; 64];
     // SAFETY: live buffers; the path is terminated, since it fits.
@@ -48,8 +54,5 @@ fn is_of_own_type(fd: c_int) -> bool {
 
 /// Whether `fd` is the runtime's.
 pub(super) fn is_kept(fd: c_int) -> bool {
-    start::has_started()
-        && !table::is_programs(fd)
-        && !INHERITED.get().is_some_and(|inherited| inherited.contains(&fd))
-        && is_of_own_type(fd)
+    phase::has_started() && !table::is_programs(fd) && is_of_own_type(fd)
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::descriptor::{kept, returned, table};
-use crate::failed;
+use crate::{failed, phase};
 
 pub(crate) use kept::note_inherited;
 
@@ -180,7 +180,7 @@ unsafe extern "C" fn kumi_interpose_close_range(
     last: c_uint,
     flags: c_int,
 ) -> c_int {
-    if !crate::start::has_started() {
+    if !phase::has_started() {
         // SAFETY: integers.
         return unsafe { real_range(first, last, flags) };
     }

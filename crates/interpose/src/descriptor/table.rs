@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use kumihimo_runtime::readiness::Source;
 
+use crate::phase;
+
 /// Numbers from here on are handled by the C library: the default limit of the kernel (fs.nr_open
 /// in proc_sys_fs(5)).
 const NUMBERS: usize = 1 << 20;
@@ -145,7 +147,7 @@ impl Place {
 
 /// Notes that the program is about to close `fd`.
 pub(super) fn closing(fd: i32) {
-    if let Some(place) = used(fd) {
+    if let Some(place) = used(fd).filter(|_| phase::has_started()) {
         place.forget(true);
     }
 }
@@ -154,7 +156,11 @@ pub(super) fn closing(fd: i32) {
 /// file, which somebody has closed unnoticed.
 pub(super) fn made(fd: i32, is_socket: bool) {
     let Some(place) = place(fd) else { return };
-    if place.kind.load(Ordering::Relaxed) != UNKNOWN || place.source().is_some() {
+    // In the child of a fork, where no thread waits, another thread may have held the lock of the
+    // source.
+    if phase::has_started()
+        && (place.kind.load(Ordering::Relaxed) != UNKNOWN || place.source().is_some())
+    {
         place.forget(false);
     }
     place.is_programs.store(true, Ordering::Relaxed);
