@@ -27,16 +27,21 @@ pub fn folder() -> &'static Path {
             "debug" => "dev",
             other => other,
         };
-        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo
             .current_dir(kumihimo_tests::root())
             .args(["build", "--package", "kumihimo-interpose", "--package", "kumihimo-preload"])
             .args(["--profile", profile, "--target-dir"])
-            .arg(target)
-            // Cargo sets these for the test, and they would reach the build scripts.
-            .env_remove("CARGO_MANIFEST_DIR")
-            .env_remove("CARGO_MANIFEST_PATH")
-            .output()
-            .expect("cargo");
+            .arg(target);
+        // Cargo sets these for the test. A build that differs in them is not the one that is there.
+        for (name, _) in std::env::vars_os() {
+            let is_of_package =
+                |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+            if name.to_str().is_some_and(is_of_package) {
+                cargo.env_remove(name);
+            }
+        }
+        let output = cargo.output().expect("cargo");
         assert!(
             output.status.success(),
             "the libraries do not build: {}",

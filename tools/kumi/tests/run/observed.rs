@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use kumihimo_machine::handler::{Microprocess, State};
 use kumihimo_tests::until;
 
-use crate::bed::{Built, KUMI};
+use crate::bed::{Built, KUMI, run};
 
 /// The program, until it is dropped.
 struct Running(Child);
@@ -81,4 +81,15 @@ fn threads_are_shown_by_name_with_their_waits() {
     kumi(&built, &["resume", &id]);
     assert!(!is_suspended());
     assert!(kumi(&built, &["backtrace", &id]).contains("on_time"));
+}
+
+#[test]
+fn trace_of_a_program_is_complete() {
+    let test = "observed::trace_of_a_program_is_complete";
+    let Some(built) = Built::new(test, "thousand.c") else { return };
+    let file = built.place.0.join("trace");
+    let ended = run(test, built.by_kumi(&["--strict"]).env("KUMI_TRACE", &file));
+    assert_eq!(ended.stdout, "ok\n", "{}", ended.told());
+    let said = kumi(&built, &["trace", "check", file.to_str().expect("text")]);
+    assert!(!said.is_empty());
 }

@@ -7,10 +7,11 @@ use crate::bed::{Built, build, counts, run};
 /// its threads have to be microprocesses there.
 fn agree(test: &str, source: &str) {
     let Some(built) = Built::new(test, source) else { return };
-    runs_agree(test, &built);
+    runs_agree(test, &built, 0);
 }
 
-fn runs_agree(test: &str, built: &Built) {
+/// As [`agree`], of a program with so many kernel threads of its own.
+fn runs_agree(test: &str, built: &Built, kernel_threads: u64) {
     let plain = run(test, &mut built.plainly());
     assert!(plain.status.success() && plain.stdout == "ok\n", "plainly: {}", plain.told());
     for vps in ["1", "2", "4"] {
@@ -18,7 +19,7 @@ fn runs_agree(test: &str, built: &Built) {
         assert_eq!(ended.stdout, plain.stdout, "--vps {vps}: {}", ended.told());
         assert_eq!(ended.status, plain.status, "--vps {vps}: {}", ended.told());
         // A line for each process of the program, and no other one.
-        let all_are = |(micro, all)| all > 0 && micro == all;
+        let all_are = |(micro, all)| micro > 0 && micro + kernel_threads == all;
         let is_told = !ended.stderr.is_empty()
             && ended.stderr.lines().all(|line| counts(line).is_some_and(all_are));
         assert!(is_told, "--vps {vps}: {}", ended.told());
@@ -151,6 +152,14 @@ fn library_that_is_loaded_late_has_variables_of_each_thread() {
     let Some(built) = Built::new(test, "late.c") else { return };
     let library = built.place.0.join("late.so");
     if build(test, "late_library.c", &["-shared", "-fPIC"], &library).is_some() {
-        runs_agree(test, &built);
+        runs_agree(test, &built, 0);
     }
+}
+
+/// Every other thread has a set of processors in its attributes.
+#[test]
+fn kernel_threads_and_microprocesses_share_objects() {
+    let test = "programs::kernel_threads_and_microprocesses_share_objects";
+    let Some(built) = Built::new(test, "mixed.c") else { return };
+    runs_agree(test, &built, 4);
 }
