@@ -156,6 +156,21 @@ fn library_that_is_loaded_late_has_variables_of_each_thread() {
     }
 }
 
+#[test]
+fn times_and_clocks_that_are_none_are_refused() {
+    agree("programs::times_and_clocks_that_are_none_are_refused", "bad_times.c");
+}
+
+#[test]
+fn sockets_wait_as_the_program_says() {
+    agree("programs::sockets_wait_as_the_program_says", "sockets.c");
+}
+
+#[test]
+fn one_of_several_descriptors_is_waited_for() {
+    agree("programs::one_of_several_descriptors_is_waited_for", "several.c");
+}
+
 /// Every other thread has a set of processors in its attributes.
 #[test]
 fn kernel_threads_and_microprocesses_share_objects() {
