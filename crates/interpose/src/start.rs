@@ -1,5 +1,6 @@
 //! The start of the runtime, at the first thread that the program creates.
 
+use std::io;
 use std::sync::OnceLock;
 
 use kumihimo_policy::{Feedback, RoundRobin};
@@ -32,7 +33,7 @@ fn start_once() -> bool {
             // compute.
             false => builder.policy(Feedback::default()),
         };
-        let failure = match builder.build() {
+        let failure = match little_room().map_or_else(|| builder.build(), Err) {
             Ok(runtime) => {
                 // It ends with the process.
                 std::mem::forget(runtime);
@@ -61,6 +62,24 @@ fn start_once() -> bool {
         phase::set(state);
     });
     phase::has_started()
+}
+
+/// The least address space that the runtime can live in, in bytes: its stacks are slots of regions
+/// that it reserves as a whole.
+const ROOM: u64 = 1 << 30;
+
+/// Why the runtime cannot start, if the process may have little address space (RLIMIT_AS,
+/// getrlimit(2)). It would start, and then nobody could allocate.
+fn little_room() -> Option<io::Error> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a live structure.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
+    (known && limit.rlim_cur < ROOM).then(|| {
+        io::Error::other(format!(
+            "the limit on address space is {} MB, too little for the runtime: raise it to 1024 MB or more (ulimit -v)",
+            limit.rlim_cur >> 20
+        ))
+    })
 }
 
 unsafe extern "C" fn before_fork() {

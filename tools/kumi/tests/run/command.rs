@@ -272,7 +272,7 @@ fn installed_libraries_are_found() {
 fn low_limits_leave_the_program_its_threads() {
     let test = "command::low_limits_leave_the_program_its_threads";
     let Some(built) = Built::new(test, "shell.c") else { return };
-    for limit in ["-n 16", "-n 40", "-v 1000000"] {
+    for limit in ["-n 16", "-n 40", "-v 100000", "-v 250000", "-v 1000000"] {
         let mut command = Command::new("sh");
         built.prepare(&mut command);
         command.arg("-c").arg(format!("ulimit {limit} && exec \"$@\"")).arg("sh");
