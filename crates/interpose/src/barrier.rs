@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use kumihimo_runtime::park::Wait;
 use libc::pthread_barrier_t;
 
-use crate::lot::{self, Kind};
+use crate::lot::{self, Kind, Waiting};
 use crate::{phase, special};
 
 /// The words of a `pthread_barrier_t` (struct pthread_barrier, sysdeps/nptl/internaltypes.h of
@@ -38,7 +38,7 @@ unsafe extern "C" fn kumi_interpose_pthread_barrier_wait(barrier: *mut pthread_b
     }
     let key = barrier.addr();
     // SAFETY: as above. All arrivals count under the lock of the bucket.
-    let must_wait = || unsafe {
+    let must_wait = |_: &Waiting<'_>| unsafe {
         (*words).arrived += 1;
         if (*words).arrived < (*words).count {
             return true;

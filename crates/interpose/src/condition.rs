@@ -60,7 +60,7 @@ unsafe fn wait(
         let mut end = entered.wait(Wait::Condvar(key), deadline.instant());
         // The clock may have been set back since the deadline was converted.
         while end == End::TimedOut && !deadline.has_passed() {
-            end = lot::wait(key, Kind::Condition, Wait::Condvar(key), deadline.instant(), || true);
+            end = lot::wait(key, Kind::Condition, Wait::Condvar(key), deadline.instant(), |_| true);
         }
         // SAFETY: as above.
         let locked = unsafe { mutex::lock(mutex) };

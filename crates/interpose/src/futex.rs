@@ -9,7 +9,7 @@ use std::time::Duration;
 use kumihimo_runtime::park::{self, Wait};
 
 use crate::deadline::{Deadline, check};
-use crate::lot::{self, End, Kind};
+use crate::lot::{self, End, Kind, Waiting};
 use crate::{descriptor, failed, identity, phase};
 
 /// Replaces syscall(2). Variadic in C: see `arch`, whose definition makes all calls but these.
@@ -149,7 +149,7 @@ unsafe fn wait(
     }
     loop {
         // SAFETY: as above.
-        let must_wait = || unsafe { at.read_volatile() == value };
+        let must_wait = |_: &Waiting<'_>| unsafe { at.read_volatile() == value };
         let kind = Kind::Futex(bits);
         return Some(match lot::wait(word, kind, Wait::Park, deadline.instant(), must_wait) {
             End::Woken => 0,

@@ -161,6 +161,25 @@ pub(crate) fn enter<R>(key: usize, kind: Kind, f: impl FnOnce(Entered<'_>) -> R)
     f(Entered { node: &node })
 }
 
+/// Those that wait already, for a waiter that must not pass them.
+pub(crate) struct Waiting<'a>(&'a List);
+
+impl Waiting<'_> {
+    /// Whether anybody of this kind waits at `key`.
+    pub(crate) fn has(&self, key: usize, kind: Kind) -> bool {
+        let mut at = self.0.first;
+        while let Some(node) = at {
+            // SAFETY: nodes in the list are alive, and the lock is held.
+            let node = unsafe { node.as_ref() };
+            if node.kind == kind && node.key.load(Ordering::Relaxed) == key {
+                return true;
+            }
+            at = node.next.get();
+        }
+        false
+    }
+}
+
 /// Waits at `key` until a waker takes the caller out, or until the deadline. Blocks the
 /// microprocess, or the kernel thread that is none. `must_wait` is called under a lock: it must be
 /// short and must not switch. It returns false if the object has changed meanwhile.
@@ -169,7 +188,7 @@ pub(crate) fn wait(
     kind: Kind,
     why: Wait,
     deadline: Option<Instant>,
-    must_wait: impl FnOnce() -> bool,
+    must_wait: impl FnOnce(&Waiting<'_>) -> bool,
 ) -> End {
     let node = Node::new(key, kind);
     let bucket = bucket(key);
@@ -178,7 +197,7 @@ pub(crate) fn wait(
         // SeqCst, and the look after it: a waker changes the object and then reads the count
         // (`wake`). One of both sees what the other has written.
         bucket.waiting.fetch_add(1, Ordering::SeqCst);
-        if !must_wait() {
+        if !must_wait(&Waiting(&list)) {
             bucket.waiting.fetch_sub(1, Ordering::Relaxed);
             return End::NotNeeded;
         }
@@ -207,6 +226,12 @@ impl Entered<'_> {
                 return if self.leave() { End::TimedOut } else { End::Woken };
             }
         }
+    }
+
+    /// Waits until somebody nudges the caller, or until the deadline, and stays in the lot. May
+    /// return spuriously.
+    pub(crate) fn pause(&self, why: Wait, deadline: Option<Instant>) {
+        park::park(why, deadline);
     }
 
     /// Leaves the lot. Returns false if a waker has taken the caller out already.
@@ -268,6 +293,29 @@ fn wake_waiting(key: usize, most: usize, mut is_meant: impl FnMut(Kind) -> bool)
         true
     });
     woken
+}
+
+/// Wakes the first waiter at `key` if it is of this kind, and leaves it in the lot. Returns whether it
+/// is.
+pub(crate) fn nudge_first(key: usize, kind: Kind) -> bool {
+    if !may_wait(key) {
+        return false;
+    }
+    let mut is_first = false;
+    kumihimo_runtime::lock(&bucket(key).list).for_each(|_, node| {
+        if node.key.load(Ordering::Relaxed) != key {
+            return true;
+        }
+        if node.kind == kind {
+            is_first = true;
+            // SAFETY: under the lock; the node is in the list, so it is alive.
+            if let Some(who) = unsafe { &*node.who.get() } {
+                who.wake();
+            }
+        }
+        false
+    });
+    is_first
 }
 
 /// Moves up to `most` waiters at `from` that `is_meant` accepts to `to`. Returns their number.

@@ -6,7 +6,7 @@ use kumihimo_runtime::park::{self, Wait};
 use libc::pthread_mutex_t;
 
 use crate::deadline::Deadline;
-use crate::lot::{self, End, Kind};
+use crate::lot::{self, End, Kind, Waiting};
 use crate::{phase, record, special};
 
 /// Number of looks at a held lock before its waiter parks. A critical section is often shorter than
@@ -117,7 +117,7 @@ unsafe fn wait(mutex: *mut pthread_mutex_t, deadline: Deadline) -> c_int {
         }
         loop {
             let mut done = libc::EBUSY;
-            let must_wait = || {
+            let must_wait = |_: &Waiting<'_>| {
                 done = libc::pthread_mutex_trylock(mutex);
                 done == libc::EBUSY
             };

@@ -6,7 +6,7 @@ use kumihimo_runtime::park::{self, Wait};
 use libc::pthread_rwlock_t;
 
 use crate::deadline::Deadline;
-use crate::lot::{self, End, Kind};
+use crate::lot::{self, End, Kind, Waiting};
 use crate::{phase, record, special};
 
 unsafe extern "C" {
@@ -28,6 +28,10 @@ unsafe extern "C" {
 /// (sysdeps/x86/nptl/bits/struct_rwlock.h of glibc).
 const WRITER: usize = 6;
 const SHARED: usize = 7;
+/// Index of `__flags`, the kind of the lock.
+const KIND: usize = 12;
+/// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP` of <pthread.h>.
+const PREFERS_WRITERS: c_int = 2;
 
 unsafe fn word(lock: *const pthread_rwlock_t, index: usize) -> c_int {
     // SAFETY: the caller passes a lock.
@@ -41,13 +45,6 @@ enum Side {
 }
 
 impl Side {
-    fn kind(self) -> Kind {
-        match self {
-            Side::Read => Kind::Reader,
-            Side::Write => Kind::Writer,
-        }
-    }
-
     /// Tries to lock, without waiting: EBUSY if it is held.
     unsafe fn attempt(self, lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: the caller's promise.
@@ -80,9 +77,15 @@ unsafe fn lock_until(
             Ok(deadline) => deadline,
             Err(error) => return error,
         };
-        match side.attempt(lock) {
-            libc::EBUSY => {}
-            done => return done,
+        // A reader does not pass a writer that waits, if the lock is of that kind: `wait` looks.
+        let is_first = side == Side::Write
+            || word(lock, KIND) != PREFERS_WRITERS
+            || !lot::may_wait(lock.addr());
+        if is_first {
+            match side.attempt(lock) {
+                libc::EBUSY => {}
+                done => return done,
+            }
         }
         if word(lock, WRITER) == record::number() {
             return libc::EDEADLK;
@@ -96,20 +99,35 @@ unsafe fn lock_until(
 
 #[cold]
 unsafe fn wait(lock: *mut pthread_rwlock_t, side: Side, deadline: Deadline) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match side {
+            Side::Read => wait_to_read(lock, deadline),
+            Side::Write => wait_to_write(lock, deadline),
+        }
+    }
+}
+
+unsafe fn wait_to_read(lock: *mut pthread_rwlock_t, deadline: Deadline) -> c_int {
+    let key = lock.addr();
     loop {
         let mut done = libc::EBUSY;
-        let must_wait = || {
+        let must_wait = |waiting: &Waiting<'_>| {
             // SAFETY: the caller's promise.
-            done = unsafe { side.attempt(lock) };
+            let prefers_writers = unsafe { word(lock, KIND) } == PREFERS_WRITERS;
+            if prefers_writers && waiting.has(key, Kind::Writer) {
+                return true;
+            }
+            // SAFETY: as above.
+            done = unsafe { Side::Read.attempt(lock) };
             done == libc::EBUSY
         };
-        let key = lock.addr();
-        let end = lot::wait(key, side.kind(), Wait::RwLock(key), deadline.instant(), must_wait);
-        if end == End::NotNeeded {
+        let why = Wait::RwLock(key);
+        if lot::wait(key, Kind::Reader, why, deadline.instant(), must_wait) == End::NotNeeded {
             return done;
         }
         // SAFETY: as above.
-        match unsafe { side.attempt(lock) } {
+        match unsafe { Side::Read.attempt(lock) } {
             libc::EBUSY => {}
             done => return done,
         }
@@ -119,19 +137,37 @@ unsafe fn wait(lock: *mut pthread_rwlock_t, side: Side, deadline: Deadline) -> c
     }
 }
 
-/// Wakes the waiters that may have the lock now: the first writer if it came first, else all
-/// readers. A waiter that finds the lock held by another thread waits again, and that thread's
-/// unlock comes here.
-fn wake(key: usize) {
-    let mut first = None;
-    lot::wake(key, usize::MAX, |kind| match (kind, first) {
-        (Kind::Reader | Kind::Writer, None) => {
-            first = Some(kind);
-            true
+/// A writer stays in the lot until it has the lock, so that readers see it there all the time.
+unsafe fn wait_to_write(lock: *mut pthread_rwlock_t, deadline: Deadline) -> c_int {
+    let key = lock.addr();
+    let done = lot::enter(key, Kind::Writer, |entered| {
+        loop {
+            // SAFETY: the caller's promise.
+            let done = match unsafe { Side::Write.attempt(lock) } {
+                libc::EBUSY if deadline.has_passed() => libc::ETIMEDOUT,
+                done => done,
+            };
+            if done != libc::EBUSY {
+                entered.leave();
+                return done;
+            }
+            entered.pause(Wait::RwLock(key), deadline.instant());
         }
-        (Kind::Reader, Some(Kind::Reader)) => true,
-        _ => false,
     });
+    if done == libc::ETIMEDOUT {
+        // Readers may wait for this writer only.
+        wake(key);
+    }
+    done
+}
+
+/// Wakes the waiters that may have the lock now: the first one if it is a writer, else all readers. A
+/// waiter that finds the lock held by another thread waits again, and that thread's unlock comes
+/// here.
+fn wake(key: usize) {
+    if !lot::nudge_first(key, Kind::Writer) {
+        lot::wake(key, usize::MAX, |kind| kind == Kind::Reader);
+    }
 }
 
 unsafe fn unlock(lock: *mut pthread_rwlock_t) -> c_int {

@@ -6,7 +6,7 @@ use kumihimo_runtime::park::{self, Wait};
 use libc::sem_t;
 
 use crate::deadline::Deadline;
-use crate::lot::{self, End, Kind};
+use crate::lot::{self, End, Kind, Waiting};
 use crate::{failed, phase};
 
 unsafe extern "C" {
@@ -59,7 +59,7 @@ unsafe fn wait(semaphore: *mut sem_t, deadline: Deadline) -> c_int {
     let key = semaphore.addr();
     loop {
         // SAFETY: the caller's promise.
-        let must_wait = || unsafe { !attempt(semaphore) };
+        let must_wait = |_: &Waiting<'_>| unsafe { !attempt(semaphore) };
         let why = Wait::Semaphore(key);
         let end = lot::wait(key, Kind::Semaphore, why, deadline.instant(), must_wait);
         // SAFETY: as above.

@@ -29,7 +29,7 @@ unsafe extern "C" fn kumi_interpose_pthread_spin_lock(lock: *mut pthread_spinloc
         std::hint::spin_loop();
     }
     let key = lock.addr();
-    while lot::wait(key, Kind::Spin, Wait::Mutex(key), None, is_held) != lot::End::NotNeeded {
+    while lot::wait(key, Kind::Spin, Wait::Mutex(key), None, |_| is_held()) != lot::End::NotNeeded {
         if !is_held() {
             break;
         }

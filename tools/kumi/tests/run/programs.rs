@@ -62,6 +62,11 @@ fn writers_progress_beside_readers() {
 }
 
 #[test]
+fn writer_is_preferred_on_request() {
+    agree("programs::writer_is_preferred_on_request", "prefers_writers.c");
+}
+
+#[test]
 fn barrier_has_one_serial_thread_a_round() {
     agree("programs::barrier_has_one_serial_thread_a_round", "barrier.c");
 }
