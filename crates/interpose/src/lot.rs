@@ -295,8 +295,8 @@ fn wake_waiting(key: usize, most: usize, mut is_meant: impl FnMut(Kind) -> bool)
     woken
 }
 
-/// Wakes the first waiter at `key` if it is of this kind, and leaves it in the lot. Returns whether it
-/// is.
+/// Wakes the first waiter at `key` if it is of this kind, and leaves it in the lot. Returns whether
+/// it is.
 pub(crate) fn nudge_first(key: usize, kind: Kind) -> bool {
     if !may_wait(key) {
         return false;

@@ -161,8 +161,8 @@ unsafe fn wait_to_write(lock: *mut pthread_rwlock_t, deadline: Deadline) -> c_in
     done
 }
 
-/// Wakes the waiters that may have the lock now: the first one if it is a writer, else all readers. A
-/// waiter that finds the lock held by another thread waits again, and that thread's unlock comes
+/// Wakes the waiters that may have the lock now: the first one if it is a writer, else all readers.
+/// A waiter that finds the lock held by another thread waits again, and that thread's unlock comes
 /// here.
 fn wake(key: usize) {
     if !lot::nudge_first(key, Kind::Writer) {
