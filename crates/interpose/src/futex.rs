@@ -151,13 +151,15 @@ unsafe fn wait(
         // SAFETY: as above.
         let must_wait = |_: &Waiting<'_>| unsafe { at.read_volatile() == value };
         let kind = Kind::Futex(bits);
-        return Some(match lot::wait(word, kind, Wait::Park, deadline.instant(), must_wait) {
-            End::Woken => 0,
-            End::NotNeeded => c_long::from(failed(libc::EAGAIN)),
-            End::TimedOut if deadline.has_passed() => c_long::from(failed(libc::ETIMEDOUT)),
-            // The clock was set back.
-            End::TimedOut => continue,
-        });
+        return Some(
+            match lot::wait(word, kind, Wait::Futex(word), deadline.instant(), must_wait) {
+                End::Woken => 0,
+                End::NotNeeded => c_long::from(failed(libc::EAGAIN)),
+                End::TimedOut if deadline.has_passed() => c_long::from(failed(libc::ETIMEDOUT)),
+                // The clock was set back.
+                End::TimedOut => continue,
+            },
+        );
     }
 }
 

@@ -48,6 +48,8 @@ WAITS = {
     15: "a blocking call",
     16: "its batch of system calls",
     17: "a future",
+    18: "the futex at {:#x}",
+    19: "one of several descriptors",
     20: "a gate",
 }
 RECORD = "context fs state priority inherited level wait_kind wait_object home class slot_end label_len label waits_on newer saved"

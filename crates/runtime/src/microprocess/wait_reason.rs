@@ -29,6 +29,10 @@ pub enum Wait {
     Blocking,
     Batch,
     Future,
+    /// The address of a futex, under `kumi run`.
+    Futex(usize),
+    /// One of several descriptors.
+    Descriptors,
     /// The number of the peer's address space, or 0.
     Gate(u16),
 }
@@ -67,6 +71,8 @@ impl Wait {
             Wait::Blocking => (15, 0),
             Wait::Batch => (16, 0),
             Wait::Future => (17, 0),
+            Wait::Futex(a) => (18, a),
+            Wait::Descriptors => (19, 0),
             Wait::Gate(space) => (20, usize::from(space)),
         }
     }
@@ -90,6 +96,8 @@ impl Wait {
             15 => Wait::Blocking,
             16 => Wait::Batch,
             17 => Wait::Future,
+            18 => Wait::Futex(object),
+            19 => Wait::Descriptors,
             20 => Wait::Gate(object as u16),
             _ => return None,
         })
@@ -116,6 +124,8 @@ impl std::fmt::Display for Wait {
             Wait::Blocking => write!(f, "a blocking call"),
             Wait::Batch => write!(f, "its batch of system calls"),
             Wait::Future => write!(f, "a future"),
+            Wait::Futex(a) => write!(f, "the futex at {a:#x}"),
+            Wait::Descriptors => write!(f, "one of several descriptors"),
             Wait::Gate(0) => write!(f, "a call from another address space"),
             Wait::Gate(space) => write!(f, "address space {space}, through a gate"),
         }

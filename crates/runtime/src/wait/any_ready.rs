@@ -36,7 +36,7 @@ pub fn wait_any(all: &[Awaited<'_>], deadline: Option<Instant>) -> io::Result<()
             lock(&entry.waiters).enrol(*interest, &me);
         }
         if !entries.iter().any(is_ready) {
-            park::park(Wait::Select, deadline);
+            park::park(Wait::Descriptors, deadline);
         }
         let is_over = entries.iter().any(is_ready) || cancel::would_unwind();
         if is_over || deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -40,7 +40,7 @@ const WAITS: [(&str, &str); 8] = [
     ("on-rwlock", "the rwlock at "),
     ("on-barrier", "the barrier at "),
     ("on-semaphore", "the semaphore at "),
-    ("on-futex", "an unpark"),
+    ("on-futex", "the futex at "),
     ("on-time", "the clock"),
     ("on-join", "the end of microprocess "),
 ];
