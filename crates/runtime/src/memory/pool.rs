@@ -186,7 +186,7 @@ impl VpPool {
         }
         let mut batch = take_batch(kind);
         if batch.is_empty() {
-            batch = make(kind, BATCH)?;
+            batch = make(kind, at_once())?;
         }
         let first = batch.pop().ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         for mp in batch {
@@ -220,11 +220,11 @@ impl VpPool {
     /// Refills the list of the default kind with a batch if it is empty. Called by an idle VP, off
     /// the critical path. Ignores failures.
     pub(crate) fn top_up(&self, kind: SlotKind) {
-        // In 1:1 mode no block can be built, and each attempt would waste a batch of slots. A list
-        // that keeps nothing would take the last slot of a limit for a moment.
+        // In 1:1 mode no block can be built, and each attempt would waste a batch of slots. A donor
+        // is waited for. A list that keeps nothing would take the last slot of a limit for a moment.
         if self.len[kind.index()].get() == 0
             && self.most[kind.index()] != 0
-            && tls::get().kind() != tls::Kind::Kernel
+            && tls::get().kind() == tls::Kind::Clone
             && let Ok(mp) = self.refill(kind)
         {
             self.give(mp);
@@ -236,6 +236,15 @@ impl VpPool {
 impl Drop for VpPool {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// Number of slots that are made at once. A donor's block is made by a kernel thread, for which the
+/// VP waits; under a CPU quota, that takes up to a period for each.
+fn at_once() -> usize {
+    match tls::get().kind() {
+        tls::Kind::Donor => 1,
+        tls::Kind::Clone | tls::Kind::Kernel => BATCH,
     }
 }
 
