@@ -221,7 +221,8 @@ impl VpPool {
     /// the critical path. Ignores failures.
     pub(crate) fn top_up(&self, kind: SlotKind) {
         // In 1:1 mode no block can be built, and each attempt would waste a batch of slots. A donor
-        // is waited for. A list that keeps nothing would take the last slot of a limit for a moment.
+        // is waited for. A list that keeps nothing would take the last slot of a limit for a
+        // moment.
         if self.len[kind.index()].get() == 0
             && self.most[kind.index()] != 0
             && tls::get().kind() == tls::Kind::Clone
