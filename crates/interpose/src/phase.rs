@@ -1,6 +1,6 @@
 //! Whether the runtime has started in this process.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -12,6 +12,9 @@ pub(crate) enum Phase {
     /// The process goes on with kernel threads.
     Off,
 }
+
+/// The process that has left [`Phase::NotYet`].
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 static PHASE: AtomicU8 = AtomicU8::new(Phase::NotYet as u8);
 
@@ -30,6 +33,16 @@ pub(crate) fn get() -> Phase {
     }
 }
 
+/// Whether the caller is in the process of the runtime. The child of a vfork(2) shares the memory
+/// of its parent and is not: it has descriptors of its own. Asks the kernel, since the C library
+/// does not remember the number either.
+pub(crate) fn is_of_this_process() -> bool {
+    // SAFETY: takes nothing.
+    unsafe { libc::getpid() == PROCESS.load(Ordering::Relaxed) }
+}
+
 pub(crate) fn set(phase: Phase) {
+    // SAFETY: takes nothing.
+    PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     PHASE.store(phase as u8, Ordering::Release);
 }

@@ -8,8 +8,10 @@
 
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering;
 
 use crate::descriptor::table;
+use crate::descriptor::transfer::HAS_TIMEOUTS;
 use crate::phase;
 
 /// What proc(5) shows for the files of the types that the runtime uses.
@@ -24,9 +26,14 @@ const TYPES: [&[u8]; 5] = [
 /// Notes that what is open now is the program's. Called before the runtime starts.
 pub(crate) fn note_inherited() {
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
-    let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    for fd in numbers.filter(|fd| is_of_own_type(*fd)) {
-        table::made(fd, false);
+    for fd in open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()) {
+        if is_of_own_type(fd) {
+            table::made(fd);
+        }
+        // An earlier program may have set a time-out.
+        if table::option(fd, libc::SO_TYPE).is_some() {
+            HAS_TIMEOUTS.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -20,6 +20,19 @@ mod socket;
 mod table;
 mod transfer;
 
+unsafe extern "C" {
+    fn __chk_fail() -> !;
+}
+
+/// The bounds check of `_FORTIFY_SOURCE`. Ends the process if the program's buffer is too small,
+/// with the C library's report.
+fn check_room(bytes: usize, room: usize) {
+    if bytes > room {
+        // SAFETY: ends the process.
+        unsafe { __chk_fail() }
+    }
+}
+
 /// Sets errno if `result` is a negated error number, as the kernel returns it.
 fn returned(result: isize) -> isize {
     if (-4095..0).contains(&result) {

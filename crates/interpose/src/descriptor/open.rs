@@ -8,9 +8,9 @@ use crate::{failed, phase};
 pub(crate) use kept::note_inherited;
 
 /// Notes a descriptor that a call has returned, and returns it.
-fn made(fd: c_int, is_socket: bool) -> c_int {
+pub(super) fn made(fd: c_int) -> c_int {
     if fd >= 0 {
-        table::made(fd, is_socket);
+        table::made(fd);
     }
     fd
 }
@@ -18,7 +18,7 @@ fn made(fd: c_int, is_socket: bool) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: integers.
-    made(unsafe { libc::socket(domain, kind, protocol) }, true)
+    made(unsafe { libc::socket(domain, kind, protocol) })
 }
 
 #[unsafe(no_mangle)]
@@ -32,40 +32,35 @@ unsafe extern "C" fn kumi_interpose_socketpair(
     unsafe {
         let done = libc::socketpair(domain, kind, protocol, pair);
         if done == 0 {
-            made(*pair, true);
-            made(*pair.add(1), true);
+            made(*pair);
+            made(*pair.add(1));
         }
         done
     }
 }
 
-/// Notes a connection that was accepted.
-pub(super) fn accepted(fd: c_int) -> c_int {
-    made(fd, true)
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_eventfd(count: c_uint, flags: c_int) -> c_int {
     // SAFETY: integers.
-    made(unsafe { libc::eventfd(count, flags) }, false)
+    made(unsafe { libc::eventfd(count, flags) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_epoll_create(size: c_int) -> c_int {
     // SAFETY: integers.
-    made(unsafe { libc::epoll_create(size) }, false)
+    made(unsafe { libc::epoll_create(size) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_epoll_create1(flags: c_int) -> c_int {
     // SAFETY: integers.
-    made(unsafe { libc::epoll_create1(flags) }, false)
+    made(unsafe { libc::epoll_create1(flags) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_timerfd_create(clock: c_int, flags: c_int) -> c_int {
     // SAFETY: integers.
-    made(unsafe { libc::timerfd_create(clock, flags) }, false)
+    made(unsafe { libc::timerfd_create(clock, flags) })
 }
 
 /// Replaces pipe2(2).
@@ -75,8 +70,8 @@ unsafe extern "C" fn kumi_interpose_pipe2(pair: *mut c_int, flags: c_int) -> c_i
     unsafe {
         let done = libc::pipe2(pair, flags);
         if done == 0 {
-            made(*pair, false);
-            made(*pair.add(1), false);
+            made(*pair);
+            made(*pair.add(1));
         }
         done
     }
@@ -91,7 +86,7 @@ unsafe extern "C" fn kumi_interpose_pipe(pair: *mut c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_dup(fd: c_int) -> c_int {
     // SAFETY: integers.
-    made(unsafe { libc::dup(fd) }, false)
+    made(unsafe { libc::dup(fd) })
 }
 
 /// Replaces dup3(2). The number of a descriptor of the runtime is busy.
@@ -105,7 +100,7 @@ unsafe extern "C" fn kumi_interpose_dup3(from: c_int, to: c_int, flags: c_int) -
     }
     // SAFETY: integers.
     let done = unsafe { libc::dup3(from, to, flags) };
-    if from == to { done } else { made(done, false) }
+    if from == to { done } else { made(done) }
 }
 
 #[unsafe(no_mangle)]
@@ -124,7 +119,7 @@ unsafe extern "C" fn kumi_interpose_fcntl(fd: c_int, command: c_int, argument: u
     // SAFETY: the caller's promise.
     let done = unsafe { libc::fcntl(fd, command, argument) };
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => made(done, false),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => made(done),
         _ => done,
     }
 }

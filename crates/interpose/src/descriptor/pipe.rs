@@ -30,13 +30,24 @@ pub(super) fn when_ready(fd: c_int, interest: Interest, call: impl FnOnce() -> i
     }
 }
 
-/// Reads or writes by `call`, the system call. `None`: it is for the C library, because the file is
-/// of another kind, or the caller is no microprocess.
-pub(super) fn transfer(fd: c_int, interest: Interest, call: impl Fn() -> isize) -> Option<ssize_t> {
+/// The bytes of a counter: an eventfd or a timerfd refuses fewer at once.
+const COUNTER: usize = 8;
+
+/// Reads or writes `bytes` by `call`, the system call. `None`: it is for the C library, because the
+/// file is of another kind, or the caller is no microprocess.
+pub(super) fn transfer(
+    fd: c_int,
+    bytes: usize,
+    interest: Interest,
+    call: impl Fn() -> isize,
+) -> Option<ssize_t> {
     if !park::may_switch() {
         return None;
     }
-    let place = table::place(fd).filter(|place| place.is_pipe(fd))?;
+    let place = table::place(fd)
+        .filter(|place| place.is_pipe(fd) || place.is_counter(fd) && bytes >= COUNTER)?;
     let attempt = || when_ready(fd, interest, &call);
-    Some(returned(repeat(fd, place, interest, true, attempt, |_| false)))
+    // A call that does not wait is the kernel's: it may know better than the look, or refuse.
+    let result = repeat(fd, place, interest, true, attempt, |_| false).unwrap_or_else(&call);
+    Some(returned(result))
 }

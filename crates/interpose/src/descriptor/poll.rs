@@ -14,7 +14,7 @@ use kumihimo_runtime::readiness::{Interest, Seen, Source};
 use libc::{nfds_t, pollfd};
 
 use crate::deadline::{Deadline, check};
-use crate::descriptor::{returned, table};
+use crate::descriptor::{check_room, returned, table};
 use crate::failed;
 
 const READ: c_short = libc::POLLIN | libc::POLLRDNORM;
@@ -229,10 +229,6 @@ unsafe extern "C" fn kumi_interpose_ppoll(
     unsafe { libc::ppoll(all, count, time, mask) }
 }
 
-unsafe extern "C" {
-    fn __chk_fail() -> !;
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose___poll_chk(
     all: *mut pollfd,
@@ -240,13 +236,9 @@ unsafe extern "C" fn kumi_interpose___poll_chk(
     time: c_int,
     room: usize,
 ) -> c_int {
+    check_room(count as usize, room / size_of::<pollfd>());
     // SAFETY: the caller's promise.
-    unsafe {
-        if room / size_of::<pollfd>() < count as usize {
-            __chk_fail();
-        }
-        kumi_interpose_poll(all, count, time)
-    }
+    unsafe { kumi_interpose_poll(all, count, time) }
 }
 
 #[unsafe(no_mangle)]
@@ -257,11 +249,7 @@ unsafe extern "C" fn kumi_interpose___ppoll_chk(
     mask: *const libc::sigset_t,
     room: usize,
 ) -> c_int {
+    check_room(count as usize, room / size_of::<pollfd>());
     // SAFETY: the caller's promise.
-    unsafe {
-        if room / size_of::<pollfd>() < count as usize {
-            __chk_fail();
-        }
-        kumi_interpose_ppoll(all, count, time, mask)
-    }
+    unsafe { kumi_interpose_ppoll(all, count, time, mask) }
 }

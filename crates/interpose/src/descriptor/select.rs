@@ -1,7 +1,6 @@
 //! select(2).
 
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
 use kumihimo_runtime::park;
@@ -12,40 +11,45 @@ use crate::deadline::Deadline;
 use crate::descriptor::poll::{Chance, Several};
 use crate::failed;
 
-/// The sets of a call; null where the program passes none.
-struct Sets([*mut fd_set; 3]);
+/// The words of a set with `FD_SETSIZE` bits.
+const WORDS: usize = libc::FD_SETSIZE / 64;
+
+/// The sets of a call; null where the program passes none. Their memory has the words for the bits
+/// of the call, and not always more: the kernel reads and writes that many (select(2)).
+struct Sets {
+    all: [*mut fd_set; 3],
+    words: usize,
+}
 
 impl Sets {
-    fn save(&self) -> [MaybeUninit<fd_set>; 3] {
-        self.0.map(|set| {
-            let mut copy = MaybeUninit::uninit();
-            // SAFETY: the caller's promise: null, or a set.
-            if let Some(set) = unsafe { set.as_ref() } {
-                copy.write(*set);
+    fn save(&self) -> [[u64; WORDS]; 3] {
+        self.all.map(|set| {
+            let mut copy = [0; WORDS];
+            if !set.is_null() {
+                // SAFETY: the caller's promise: a set with these words.
+                unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(set.cast(), self.words) };
             }
             copy
         })
     }
 
-    fn restore(&self, saved: &[MaybeUninit<fd_set>; 3]) {
-        for (set, saved) in self.0.iter().zip(saved) {
+    fn restore(&self, saved: &[[u64; WORDS]; 3]) {
+        for (set, saved) in self.all.iter().zip(saved) {
             if !set.is_null() {
-                // SAFETY: the caller's promise; saved above.
-                unsafe { set.write(saved.assume_init()) };
+                // SAFETY: as above.
+                unsafe { saved.as_ptr().copy_to_nonoverlapping(set.cast(), self.words) };
             }
         }
     }
+}
 
-    /// What to wait for: each descriptor of the sets and a direction.
-    fn awaited(&self, numbers: c_int) -> impl Iterator<Item = (c_int, Interest)> {
-        let directions = [Interest::Read, Interest::Write, Interest::Read];
-        let [a, b, c] = self.0;
-        [a, b, c].into_iter().zip(directions).flat_map(move |(set, interest)| {
-            // SAFETY: as above; the numbers are within the sets.
-            let is_set = move |fd: c_int| !set.is_null() && unsafe { libc::FD_ISSET(fd, set) };
-            (0..numbers).filter(move |fd| is_set(*fd)).map(move |fd| (fd, interest))
-        })
-    }
+/// What to wait for: each descriptor of the sets and a direction.
+fn awaited(saved: &[[u64; WORDS]; 3], numbers: c_int) -> impl Iterator<Item = (c_int, Interest)> {
+    let directions = [Interest::Read, Interest::Write, Interest::Read];
+    saved.iter().zip(directions).flat_map(move |(set, interest)| {
+        let is_set = |fd: &c_int| set[*fd as usize / 64] & 1 << (*fd % 64) != 0;
+        (0..numbers).filter(is_set).map(move |fd| (fd, interest))
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -77,10 +81,11 @@ unsafe extern "C" fn kumi_interpose_select(
     };
     let deadline = length.map_or(Deadline::Never, Deadline::after);
     let begun = Instant::now();
-    let sets = Sets([read, write, special]);
+    let words = (numbers as usize).div_ceil(64);
+    let sets = Sets { all: [read, write, special], words };
     let saved = sets.save();
     let mut none = timeval { tv_sec: 0, tv_usec: 0 };
-    let Some(mut several) = Several::new(sets.awaited(numbers)) else { return real(time) };
+    let Some(mut several) = Several::new(awaited(&saved, numbers)) else { return real(time) };
     let done = loop {
         several.note();
         match real(&raw mut none) {

@@ -1,9 +1,10 @@
 //! read(2), write(2), recv(2), send(2) and their like on sockets; accept(2).
 //!
-//! Calls on other files go to the C library: a wait there is one that the runtime does not know,
-//! which costs a kernel thread for as long as it lasts.
+//! What is no socket is left to [`pipe`], or to the C library: a wait there is one that the runtime
+//! does not know, which costs a kernel thread for as long as it lasts.
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
 
 use kumihimo_arch::system_call;
 use kumihimo_runtime::park;
@@ -11,8 +12,8 @@ use kumihimo_runtime::readiness::Interest;
 use libc::{c_long, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::descriptor::table::{self, Place};
-use crate::descriptor::transfer::{HAS_TIMEOUTS, repeat};
-use crate::descriptor::{open, pipe, returned};
+use crate::descriptor::transfer::{AGAIN, HAS_TIMEOUTS, repeat};
+use crate::descriptor::{check_room, open, pipe, returned};
 
 /// The place of `fd` if it is a socket and the caller waits as a microprocess.
 #[inline]
@@ -39,8 +40,10 @@ fn receive(
         return None;
     }
     let attempt = || call(flags | libc::MSG_DONTWAIT);
-    let is_drained = |result: isize| result > 0 && (result as usize) < wanted;
+    let empties = flags & libc::MSG_PEEK == 0 && place.short_read_empties(fd);
+    let is_drained = |result: isize| empties && result > 0 && (result as usize) < wanted;
     let result = repeat(fd, place, Interest::Read, may_wait, attempt, is_drained);
+    let result = result.unwrap_or(AGAIN);
     if result == NOT_A_SOCKET {
         place.is_no_socket();
         return None;
@@ -56,12 +59,13 @@ fn send(
     wanted: usize,
     mut call: impl FnMut(c_int, usize) -> isize,
 ) -> Option<ssize_t> {
-    let place = socket(fd)?;
+    let place = socket(fd).filter(|place| !place.sends_wait_for_receiver(fd))?;
     let may_wait = flags & libc::MSG_DONTWAIT == 0;
     let mut sent = 0;
     loop {
         let attempt = || call(flags | libc::MSG_DONTWAIT, sent);
         let result = repeat(fd, place, Interest::Write, may_wait, attempt, |_| false);
+        let result = result.unwrap_or(AGAIN);
         if result == NOT_A_SOCKET {
             place.is_no_socket();
             return None;
@@ -128,22 +132,10 @@ unsafe extern "C" fn kumi_interpose_read(fd: c_int, to: *mut c_void, bytes: size
     })
     .or_else(|| {
         let read = || call(libc::SYS_read, [fd as usize, at, bytes, 0, 0, 0]);
-        pipe::transfer(fd, Interest::Read, read)
+        pipe::transfer(fd, bytes, Interest::Read, read)
     })
     // SAFETY: the caller's promise.
     .unwrap_or_else(|| unsafe { libc::read(fd, to, bytes) })
-}
-
-unsafe extern "C" {
-    fn __chk_fail() -> !;
-}
-
-/// The bounds check of `_FORTIFY_SOURCE`, of which the C library reports a failure.
-fn check(bytes: size_t, room: size_t) {
-    if bytes > room {
-        // SAFETY: ends the process.
-        unsafe { __chk_fail() }
-    }
 }
 
 #[unsafe(no_mangle)]
@@ -153,7 +145,7 @@ unsafe extern "C" fn kumi_interpose___read_chk(
     bytes: size_t,
     room: size_t,
 ) -> ssize_t {
-    check(bytes, room);
+    check_room(bytes, room);
     // SAFETY: the caller's promise.
     unsafe { kumi_interpose_read(fd, to, bytes) }
 }
@@ -166,7 +158,7 @@ unsafe extern "C" fn kumi_interpose___recv_chk(
     room: size_t,
     flags: c_int,
 ) -> ssize_t {
-    check(bytes, room);
+    check_room(bytes, room);
     // SAFETY: the caller's promise.
     unsafe { kumi_interpose_recv(fd, to, bytes, flags) }
 }
@@ -181,7 +173,7 @@ unsafe extern "C" fn kumi_interpose___recvfrom_chk(
     from: *mut sockaddr,
     length: *mut socklen_t,
 ) -> ssize_t {
-    check(bytes, room);
+    check_room(bytes, room);
     // SAFETY: the caller's promise.
     unsafe { kumi_interpose_recvfrom(fd, to, bytes, flags, from, length) }
 }
@@ -206,12 +198,18 @@ unsafe extern "C" fn kumi_interpose_recvmsg(
     flags: c_int,
 ) -> ssize_t {
     let at = message.expose_provenance();
-    // Only a full buffer says that more may follow; without the total, nothing is concluded.
-    receive(fd, flags, 0, |flags| {
+    // The total is not known here, so nothing is concluded from a short message.
+    let done = receive(fd, flags, 0, |flags| {
         call(libc::SYS_recvmsg, [fd as usize, at, flags as usize, 0, 0, 0])
     })
     // SAFETY: the caller's promise.
-    .unwrap_or_else(|| unsafe { libc::recvmsg(fd, message, flags) })
+    .unwrap_or_else(|| unsafe { libc::recvmsg(fd, message, flags) });
+    // SAFETY: as above: the kernel has filled it.
+    if done >= 0 && unsafe { (*message).msg_controllen } > 0 {
+        // Descriptors may have come, of sockets with a time-out.
+        HAS_TIMEOUTS.store(true, Ordering::Relaxed);
+    }
+    done
 }
 
 fn message(parts: *const iovec, count: usize) -> msghdr {
@@ -281,7 +279,7 @@ unsafe extern "C" fn kumi_interpose_write(
     })
     .or_else(|| {
         let write = || call(libc::SYS_write, [fd as usize, at, bytes, 0, 0, 0]);
-        pipe::transfer(fd, Interest::Write, write)
+        pipe::transfer(fd, bytes, Interest::Write, write)
     })
     // SAFETY: the caller's promise.
     .unwrap_or_else(|| unsafe { libc::write(fd, from, bytes) })
@@ -367,12 +365,16 @@ unsafe extern "C" fn kumi_interpose_accept4(
             let arguments = [fd as usize, address_at, length_at, flags as usize, 0, 0];
             call(libc::SYS_accept4, arguments)
         };
-        let attempt = || pipe::when_ready(fd, Interest::Read, accept);
+        let attempt = || match pipe::when_ready(fd, Interest::Read, accept) {
+            // A socket that does not listen is refused at once.
+            AGAIN if table::option(fd, libc::SO_ACCEPTCONN) != Some(1) => accept(),
+            result => result,
+        };
         let result = repeat(fd, place, Interest::Read, true, attempt, |_| false);
-        return open::accepted(returned(result) as c_int);
+        return open::made(returned(result.unwrap_or_else(accept)) as c_int);
     }
     // SAFETY: the caller's promise.
-    open::accepted(unsafe { libc::accept4(fd, address, length, flags) })
+    open::made(unsafe { libc::accept4(fd, address, length, flags) })
 }
 
 #[unsafe(no_mangle)]
@@ -395,7 +397,7 @@ unsafe extern "C" fn kumi_interpose_setsockopt(
     length: socklen_t,
 ) -> c_int {
     if level == libc::SOL_SOCKET && matches!(option, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) {
-        HAS_TIMEOUTS.store(true, std::sync::atomic::Ordering::Relaxed);
+        HAS_TIMEOUTS.store(true, Ordering::Relaxed);
     }
     // SAFETY: the caller's promise.
     unsafe { libc::setsockopt(fd, level, option, value, length) }

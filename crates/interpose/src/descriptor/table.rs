@@ -20,12 +20,18 @@ const IN_CHUNK: usize = 1 << 10;
 
 /// Nothing is known.
 const UNKNOWN: u8 = 0;
+/// A socket of messages, or one of another family than the Internet's.
 const SOCKET: u8 = 1;
-/// A pipe, or a file without a type, as eventfd(2) and timerfd_create(2) make them: reads and
-/// writes may wait until another thread does something.
-const PIPE: u8 = 2;
+/// A TCP connection.
+const TCP: u8 = 2;
+/// A socket of messages between processes of this machine (unix(7)): a send waits for room at the
+/// receiver, of which no descriptor of the sender tells.
+const LOCAL_MESSAGES: u8 = 3;
+const PIPE: u8 = 4;
+/// A file without a type, as eventfd(2) and timerfd_create(2) make them.
+const COUNTER: u8 = 5;
 /// A file that is always ready, or whose waits are the kernel's.
-const OTHER: u8 = 3;
+const OTHER: u8 = 6;
 
 /// One number.
 pub(super) struct Place {
@@ -81,10 +87,26 @@ impl Place {
 
     /// Whether the file is a socket. Asks the kernel once for each file.
     pub(super) fn is_socket(&self, fd: i32) -> bool {
-        self.kind(fd) == SOCKET
+        matches!(self.kind(fd), SOCKET | TCP | LOCAL_MESSAGES)
     }
 
-    /// Whether the file is a pipe, or without a type.
+    /// Whether a read that leaves room in its buffer has emptied the file. Not so for messages, and
+    /// not where descriptors or credentials divide a stream (unix(7)).
+    pub(super) fn short_read_empties(&self, fd: i32) -> bool {
+        self.kind(fd) == TCP
+    }
+
+    /// Whether a send may wait for a receiver, and not for room of its own.
+    pub(super) fn sends_wait_for_receiver(&self, fd: i32) -> bool {
+        self.kind(fd) == LOCAL_MESSAGES
+    }
+
+    /// Whether the file is without a type, like an eventfd.
+    pub(super) fn is_counter(&self, fd: i32) -> bool {
+        self.kind(fd) == COUNTER
+    }
+
+    /// Whether the file is a pipe.
     pub(super) fn is_pipe(&self, fd: i32) -> bool {
         self.kind(fd) == PIPE
     }
@@ -107,8 +129,9 @@ impl Place {
             found.assume_init()
         };
         let kind = match found.st_mode & libc::S_IFMT {
-            libc::S_IFSOCK => SOCKET,
-            libc::S_IFIFO | 0 => PIPE,
+            libc::S_IFSOCK => kind_of_socket(fd),
+            libc::S_IFIFO => PIPE,
+            0 => COUNTER,
             _ => OTHER,
         };
         self.kind.store(kind, Ordering::Relaxed);
@@ -145,16 +168,41 @@ impl Place {
     }
 }
 
+fn kind_of_socket(fd: i32) -> u8 {
+    match (option(fd, libc::SO_DOMAIN), option(fd, libc::SO_TYPE), option(fd, libc::SO_PROTOCOL)) {
+        (_, Some(libc::SOCK_STREAM), Some(libc::IPPROTO_TCP)) => TCP,
+        (Some(libc::AF_UNIX), Some(libc::SOCK_DGRAM | libc::SOCK_SEQPACKET), _) => LOCAL_MESSAGES,
+        _ => SOCKET,
+    }
+}
+
+/// An integer option of a socket (socket(7)).
+pub(super) fn option(fd: i32, name: i32) -> Option<i32> {
+    let mut value = 0;
+    let mut bytes = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: a live integer and its size.
+    let done = unsafe {
+        let to = (&raw mut value).cast();
+        libc::getsockopt(fd, libc::SOL_SOCKET, name, to, &raw mut bytes)
+    };
+    (done == 0).then_some(value)
+}
+
 /// Notes that the program is about to close `fd`.
 pub(super) fn closing(fd: i32) {
-    if let Some(place) = used(fd).filter(|_| phase::has_started()) {
+    if let Some(place) = used(fd).filter(|_| phase::has_started())
+        && phase::is_of_this_process()
+    {
         place.forget(true);
     }
 }
 
 /// Notes that `fd` is a new file of the program. What was known of the number is of an earlier
 /// file, which somebody has closed unnoticed.
-pub(super) fn made(fd: i32, is_socket: bool) {
+pub(super) fn made(fd: i32) {
+    if phase::has_started() && !phase::is_of_this_process() {
+        return;
+    }
     let Some(place) = place(fd) else { return };
     // In the child of a fork, where no thread waits, another thread may have held the lock of the
     // source.
@@ -164,9 +212,6 @@ pub(super) fn made(fd: i32, is_socket: bool) {
         place.forget(false);
     }
     place.is_programs.store(true, Ordering::Relaxed);
-    if is_socket {
-        place.kind.store(SOCKET, Ordering::Relaxed);
-    }
 }
 
 /// Whether the program has made `fd` by a function of this library.

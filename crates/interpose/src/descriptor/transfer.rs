@@ -10,17 +10,23 @@ use kumihimo_runtime::readiness::{Interest, Source};
 
 use crate::descriptor::table::Place;
 
-/// Whether any socket may have a time-out (SO_RCVTIMEO, SO_SNDTIMEO): the program has set one.
+/// Whether any socket may have a time-out (SO_RCVTIMEO, SO_SNDTIMEO): the program has set one, or
+/// has got a socket from another process.
 pub(super) static HAS_TIMEOUTS: AtomicBool = AtomicBool::new(false);
 
-const AGAIN: isize = -(libc::EAGAIN as isize);
+pub(super) const AGAIN: isize = -(libc::EAGAIN as isize);
 
-/// Whether the program wants calls on this file to wait.
-fn waits(fd: c_int) -> bool {
+/// Whether a call in this direction waits: the file is open for it, and the program wants that.
+fn waits(fd: c_int, interest: Interest) -> bool {
     // SAFETY: integers.
     let flags =
         unsafe { system_call(libc::SYS_fcntl, [fd as usize, libc::F_GETFL as usize, 0, 0, 0, 0]) };
-    flags >= 0 && flags as c_int & libc::O_NONBLOCK == 0
+    let flags = flags as c_int;
+    let other = match interest {
+        Interest::Read => libc::O_WRONLY,
+        Interest::Write => libc::O_RDONLY,
+    };
+    flags >= 0 && flags & libc::O_NONBLOCK == 0 && flags & libc::O_ACCMODE != other
 }
 
 /// When a call that begins now times out.
@@ -42,7 +48,7 @@ fn deadline(fd: c_int, interest: Interest) -> Option<Instant> {
     if done != 0 || time.is_zero() { None } else { Instant::now().checked_add(time) }
 }
 
-/// How often a source is looked up: a call that never waits does so once.
+/// A call between its attempts.
 struct Attempts<'a> {
     fd: c_int,
     place: &'a Place,
@@ -54,7 +60,8 @@ struct Attempts<'a> {
 
 /// Calls `attempt`, which does not wait, until it returns anything but `EAGAIN`, and waits in
 /// between. `is_drained` says of a result that the next attempt would have to wait. Returns the
-/// kernel's result, and `EAGAIN` if the program wants no wait, or at the time-out of the socket.
+/// kernel's result, or `EAGAIN` at the time-out of the socket. `None`: the call is not to wait, and
+/// nothing was there.
 pub(super) fn repeat(
     fd: c_int,
     place: &Place,
@@ -62,38 +69,32 @@ pub(super) fn repeat(
     may_wait: bool,
     mut attempt: impl FnMut() -> isize,
     is_drained: impl Fn(isize) -> bool,
-) -> isize {
+) -> Option<isize> {
     let mut attempts = Attempts { fd, place, interest, source: place.source(), deadline: None };
     loop {
         let seen = attempts.source.as_ref().map(|source| source.seen(interest));
         // After a read that emptied the buffer nothing has come: the attempt would be in vain. Not
         // for a call that must not wait, which asks the kernel in any case.
         let is_empty = may_wait
-            && attempts.source.as_ref().is_some_and(|source| !source.likely_ready(interest));
+            && attempts.source.as_ref().is_some_and(|source| !source.likely_ready(interest))
+            && waits(fd, interest);
         if !is_empty {
             let result = attempt();
-            if result != AGAIN {
-                if let (Some(source), Some(seen)) = (&attempts.source, seen)
-                    && is_drained(result)
-                {
-                    source.drained(interest, seen);
-                }
-                return result;
-            }
-        }
-        if !may_wait || !waits(fd) {
-            // A poll(2) that follows need not look.
-            if let (Some(source), Some(seen), false) = (&attempts.source, seen, is_empty) {
+            if let (Some(source), Some(seen)) = (&attempts.source, seen)
+                && (result == AGAIN || is_drained(result))
+            {
+                // A poll(2) that follows need not look.
                 source.drained(interest, seen);
             }
-            if is_empty {
-                // The file does not wait (any more), so the program gets the kernel's answer.
-                return attempt();
+            if result != AGAIN {
+                return Some(result);
             }
-            return AGAIN;
+            if !may_wait || !waits(fd, interest) {
+                return None;
+            }
         }
         if let Err(error) = attempts.wait(seen) {
-            return error;
+            return Some(error);
         }
     }
 }

@@ -172,6 +172,16 @@ fn sockets_wait_as_the_program_says() {
 }
 
 #[test]
+fn messages_and_refusals_are_those_of_the_kernel() {
+    agree("programs::messages_and_refusals_are_those_of_the_kernel", "messages.c");
+}
+
+#[test]
+fn child_that_shares_memory_closes_its_own_descriptors() {
+    agree("programs::child_that_shares_memory_closes_its_own_descriptors", "child_closes.c");
+}
+
+#[test]
 fn one_of_several_descriptors_is_waited_for() {
     agree("programs::one_of_several_descriptors_is_waited_for", "several.c");
 }
