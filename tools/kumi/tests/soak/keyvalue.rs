@@ -4,6 +4,7 @@
 //! been applied. After a crash these have to be the first ones of all that were acknowledged: all
 //! of them with `always`, and some with `everysec`, or if the end of the log was cut off.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,9 +12,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use kumihimo_tests::Random;
+use kumihimo_tests::{Random, until};
 use rustix::process::Signal;
 
 use crate::service::{Fault, Service};
@@ -140,16 +141,21 @@ impl Model {
         let mut found = BTreeMap::new();
         for key in 0..KEYS {
             let name = format!("key:{key}");
-            let begun = Instant::now();
-            let reply = loop {
-                let reply = self.ask(&["GET", &name]);
-                match &reply {
-                    Ok(reply) if !reply.starts_with('-') => break reply.clone(),
-                    // Disturbed meanwhile. The data are those of the last life, whichever one.
-                    Ok(_) | Err(_) => _ = service.revive(),
-                }
-                assert!(begun.elapsed() < PATIENCE, "no value of {name}: {reply:?}");
-            };
+            let reply = RefCell::new(Err(io::ErrorKind::NotFound.into()));
+            until(
+                &format!("a value of {name}"),
+                || format!("{:?}", reply.borrow()),
+                || {
+                    *reply.borrow_mut() = self.ask(&["GET", &name]);
+                    let has_come = reply.borrow().as_ref().is_ok_and(|it| !it.starts_with('-'));
+                    if !has_come {
+                        // Disturbed meanwhile. The data are those of the last life, whichever one.
+                        service.revive();
+                    }
+                    has_come
+                },
+            );
+            let reply = reply.into_inner().expect("a reply");
             let value = reply.split(' ').next().unwrap_or_default().parse::<u64>().ok();
             found.insert(key, value);
         }
