@@ -84,7 +84,7 @@ pub(crate) unsafe fn wait_for_ever(
     }
 }
 
-pub(crate) unsafe fn wake(condition: *mut pthread_cond_t, most: usize) {
+fn wake(condition: *mut pthread_cond_t, most: usize) {
     lot::wake(condition.addr(), most, |kind| kind == Kind::Condition);
 }
 

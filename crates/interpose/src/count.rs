@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Threads that were created as microprocesses.
 pub(crate) static MICROPROCESSES: AtomicU64 = AtomicU64::new(0);
-/// Threads that were created as kernel threads, although the runtime runs.
+/// Threads that were created as kernel threads.
 pub(crate) static KERNEL_THREADS: AtomicU64 = AtomicU64::new(0);
 
 /// Has the process print both numbers when it exits.

@@ -64,8 +64,6 @@ impl FloatingPoint {
                 options(nostack, preserves_flags)
             );
         }
-        // A thread begins without exceptions (arch/x86/kernel/fpu of the kernel copies the
-        // creator's state for a new thread, flags included; the C library's threads show the same).
         here
     }
 

@@ -361,13 +361,11 @@ pub(crate) fn requeue(
     moved
 }
 
-/// Forgets all waiters, in the child of a fork, where none of them exists.
+/// Forgets all waiters, in the child of a fork, where none of them exists. Another thread may have
+/// held any lock.
 pub(crate) fn forget() {
     // SAFETY: the child has one thread.
     for bucket in unsafe { &mut *LOT.0.get() } {
-        // Read first: the pages of unused buckets stay shared with the parent.
-        if *bucket.waiting.get_mut() != 0 || bucket.list.try_lock().is_err() {
-            *bucket = Bucket::empty();
-        }
+        *bucket = Bucket::empty();
     }
 }

@@ -9,10 +9,9 @@ use kumihimo_arch::tls;
 use kumihimo_runtime::park;
 use kumihimo_runtime::thread::bind;
 
-/// Runs `f`, calls of the C library, with the caller's kernel thread as the thread. A caller that
-/// is a microprocess gets a kernel thread of its own, with the ID of which the C library marks what
-/// the caller owns. Without a kernel thread for it, the microprocess goes on as it is, and the
-/// object says so: its owner is a number that no other process knows.
+/// Runs `f`, which calls the C library, as a kernel thread does. A microprocess gets a kernel
+/// thread of its own, and the C library marks what it owns with the ID of that thread. If there is
+/// no kernel thread for it, `f` runs nevertheless, and the mark is the number of the microprocess.
 pub(crate) fn as_kernel_thread<R>(f: impl FnOnce() -> R) -> R {
     if !park::is_microprocess() || bind().is_err() {
         return f();

@@ -35,13 +35,16 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
         None
     };
     let Some(plan) = plan else {
-        count::KERNEL_THREADS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promise. The C library's routines may unwind, as this one says.
-        return unsafe {
+        let done = unsafe {
             let routine =
                 std::mem::transmute::<Routine, extern "C" fn(*mut c_void) -> *mut c_void>(routine);
             libc::pthread_create(to, attributes, routine, argument)
         };
+        if done == 0 {
+            count::KERNEL_THREADS.fetch_add(1, Ordering::Relaxed);
+        }
+        return done;
     };
     // SAFETY: the caller's promise.
     match unsafe { create(to, &plan, Start::new(routine, argument, &plan)) } {
