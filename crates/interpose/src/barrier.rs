@@ -6,9 +6,10 @@
 
 use std::ffi::c_int;
 
-use kumihimo_runtime::park::Wait;
 use libc::pthread_barrier_t;
 
+use crate::loom::libc;
+use crate::loom::park::Wait;
 use crate::lot::{self, Kind, Waiting};
 use crate::{phase, special};
 
@@ -28,8 +29,7 @@ unsafe fn is_real(words: *const Words) -> bool {
     !phase::has_started() || unsafe { (*words).shared } != 0
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int {
+pub(crate) unsafe fn wait(barrier: *mut pthread_barrier_t) -> c_int {
     let words = barrier.cast::<Words>();
     // SAFETY: the caller's promise.
     if unsafe { is_real(words) } {
@@ -56,6 +56,12 @@ unsafe extern "C" fn kumi_interpose_pthread_barrier_wait(barrier: *mut pthread_b
         }
         _ => 0,
     }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { wait(barrier) }
 }
 
 #[unsafe(no_mangle)]

@@ -6,10 +6,11 @@
 
 use std::ffi::c_int;
 
-use kumihimo_runtime::park::Wait;
 use libc::{pthread_cond_t, pthread_mutex_t};
 
 use crate::deadline::Deadline;
+use crate::loom::libc;
+use crate::loom::park::Wait;
 use crate::lot::{self, End, Kind};
 use crate::{mutex, phase, special};
 
@@ -41,7 +42,7 @@ unsafe fn is_real(condition: *const pthread_cond_t) -> bool {
     !phase::has_started() || unsafe { flags(condition) } & SHARED != 0
 }
 
-unsafe fn wait(
+pub(crate) unsafe fn wait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     deadline: Deadline,
@@ -84,7 +85,7 @@ pub(crate) unsafe fn wait_for_ever(
     }
 }
 
-fn wake(condition: *mut pthread_cond_t, most: usize) {
+pub(crate) fn wake(condition: *mut pthread_cond_t, most: usize) {
     lot::wake(condition.addr(), most, |kind| kind == Kind::Condition);
 }
 

@@ -6,13 +6,17 @@
 use std::ffi::{c_int, c_long};
 use std::time::Duration;
 
-use kumihimo_runtime::park::{self, Wait};
-
 use crate::deadline::{Deadline, check};
+use crate::failed;
+use crate::loom::atomic::{Ordering, fence};
+use crate::loom::park::{self, Wait};
+use crate::loom::{libc, read};
 use crate::lot::{self, End, Kind, Waiting};
-use crate::{descriptor, failed, identity, phase};
+#[cfg(not(loom))]
+use crate::{descriptor, identity, phase};
 
 /// Replaces syscall(2). Variadic in C: see `arch`, whose definition makes all calls but these.
+#[cfg(not(loom))]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_syscall(
     number: c_long,
@@ -73,7 +77,7 @@ const ANY: u32 = u32::MAX;
 ///
 /// # Safety
 /// The requirements of futex(2).
-unsafe fn futex(
+pub(crate) unsafe fn futex(
     word: usize,
     operation: c_int,
     value: u32,
@@ -144,12 +148,12 @@ unsafe fn wait(
     let at = std::ptr::with_exposed_provenance::<u32>(word);
     // SAFETY: the caller's promise: a readable word. Read before the lock is held, so that a bad
     // address faults here.
-    if unsafe { at.read_volatile() } != value {
+    if unsafe { read(at) } != value {
         return Some(c_long::from(failed(libc::EAGAIN)));
     }
     loop {
         // SAFETY: as above.
-        let must_wait = |_: &Waiting<'_>| unsafe { at.read_volatile() == value };
+        let must_wait = |_: &Waiting<'_>| unsafe { read(at) == value };
         let kind = Kind::Futex(bits);
         return Some(
             match lot::wait(word, kind, Wait::Futex(word), deadline.instant(), must_wait) {
@@ -167,7 +171,7 @@ unsafe fn wake(word: usize, value: u32, bits: u32) -> c_long {
     // As the kernel: a count that is no positive int wakes one (kernel/futex/waitwake.c).
     let most = usize::try_from(value.cast_signed()).unwrap_or(1).max(1);
     // The program has changed the word by whatever instruction it likes.
-    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    fence(Ordering::SeqCst);
     let woken = lot::wake(word, most, is_futex(bits));
     if woken >= most {
         return woken as c_long;
@@ -186,12 +190,14 @@ unsafe fn requeue(
     other: usize,
     expected: u32,
 ) -> Option<c_long> {
+    // As in `wake`.
+    fence(Ordering::SeqCst);
     if !lot::may_wait(word) {
         return None;
     }
     let at = std::ptr::with_exposed_provenance::<u32>(word);
     // SAFETY: the caller's promise.
-    if command == libc::FUTEX_CMP_REQUEUE && unsafe { at.read_volatile() } != expected {
+    if command == libc::FUTEX_CMP_REQUEUE && unsafe { read(at) } != expected {
         return Some(c_long::from(failed(libc::EAGAIN)));
     }
     let moves = usize::try_from(moves as c_int).unwrap_or(0);

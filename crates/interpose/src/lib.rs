@@ -21,7 +21,8 @@
 //! The words of locks stay the C library's: an operation tries first by the C library's own
 //! non-blocking function, and only the wait is different. So kernel threads and microprocesses
 //! share every object, and the C library may use it as well.
-#![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+// Models are in `tests/loom.rs`, which has the files that they run.
+#![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu", not(loom)))]
 // The functions have the requirements of those that they replace.
 #![allow(clippy::missing_safety_doc)]
 
@@ -37,6 +38,7 @@ mod entry;
 mod futex;
 mod heap;
 mod identity;
+mod loom;
 mod lot;
 mod mutex;
 mod options;

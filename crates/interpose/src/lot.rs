@@ -8,13 +8,13 @@
 //!
 //! Kernel threads may wait here as well (`park::current` is either).
 
-use std::cell::{Cell, UnsafeCell};
+#[cfg(not(loom))]
+use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::time::Instant;
 
-use kumihimo_runtime::park::{self, Wait, Waiter};
+use crate::loom::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::loom::park::{self, Wait, Waiter};
+use crate::loom::{Cell, Instant, Mutex, after_lock_prefix, compiler_fence, lock};
 
 /// What a waiter waits for at its address. Waiters of different kinds at the same address, where an
 /// object was freed and another one made, do not wake each other.
@@ -44,7 +44,8 @@ struct Node {
     /// Written under the lock of the bucket that it selects.
     key: AtomicUsize,
     kind: Kind,
-    who: UnsafeCell<Option<Waiter>>,
+    /// Under the bucket's lock, as the links.
+    who: Cell<Option<Waiter>>,
     /// 1 once it was taken out of the list by a waker. The node may cease to exist then.
     woken: AtomicU32,
     next: Cell<Option<NonNull<Node>>>,
@@ -56,7 +57,7 @@ impl Node {
         Node {
             key: AtomicUsize::new(key),
             kind,
-            who: UnsafeCell::new(Some(park::current())),
+            who: Cell::new(Some(park::current())),
             woken: AtomicU32::new(0),
             next: Cell::new(None),
             previous: Cell::new(None),
@@ -79,26 +80,51 @@ struct Bucket {
     list: Mutex<List>,
 }
 
-const BITS: u32 = 10;
-
-impl Bucket {
-    const fn empty() -> Bucket {
+macro_rules! empty_bucket {
+    () => {
         Bucket { waiting: AtomicU32::new(0), list: Mutex::new(List { first: None, last: None }) }
-    }
+    };
 }
 
+#[cfg(not(loom))]
+const BITS: u32 = 10;
+
+#[cfg(not(loom))]
 struct Lot(UnsafeCell<[Bucket; 1 << BITS]>);
 
+#[cfg(not(loom))]
 // SAFETY: buckets are Sync; `forget` replaces them while there is one thread.
 unsafe impl Sync for Lot {}
 
-static LOT: Lot = Lot(UnsafeCell::new([const { Bucket::empty() }; 1 << BITS]));
+#[cfg(not(loom))]
+static LOT: Lot = Lot(UnsafeCell::new([const { empty_bucket!() }; 1 << BITS]));
 
+#[cfg(not(loom))]
 fn bucket(key: usize) -> &'static Bucket {
     // Objects are 4-aligned at least. Fibonacci hashing: the upper bits depend on all others.
     let index = (key >> 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - BITS);
     // SAFETY: never written but in `forget`.
     unsafe { &(*LOT.0.get())[index] }
+}
+
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref LOT: [Bucket; 2] = [empty_bucket!(), empty_bucket!()];
+}
+
+/// Two buckets. A bit of the address selects one, so that each execution of a model has the same.
+#[cfg(loom)]
+fn bucket(key: usize) -> &'static Bucket {
+    &LOT[key / crate::model::STRIDE % 2]
+}
+
+/// A node that a waker still accesses must not end: loom reports the two accesses.
+#[cfg(loom)]
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.who.set(None);
+        self.next.set(None);
+    }
 }
 
 impl List {
@@ -154,8 +180,9 @@ pub(crate) fn enter<R>(key: usize, kind: Kind, f: impl FnOnce(Entered<'_>) -> R)
     let node = Node::new(key, kind);
     let bucket = bucket(key);
     {
-        let mut list = kumihimo_runtime::lock(&bucket.list);
+        let mut list = lock(&bucket.list);
         bucket.waiting.fetch_add(1, Ordering::SeqCst);
+        after_lock_prefix();
         list.push(&node);
     }
     f(Entered { node: &node })
@@ -193,10 +220,11 @@ pub(crate) fn wait(
     let node = Node::new(key, kind);
     let bucket = bucket(key);
     {
-        let mut list = kumihimo_runtime::lock(&bucket.list);
+        let mut list = lock(&bucket.list);
         // SeqCst, and the look after it: a waker changes the object and then reads the count
         // (`wake`). One of both sees what the other has written.
         bucket.waiting.fetch_add(1, Ordering::SeqCst);
+        after_lock_prefix();
         if !must_wait(&Waiting(&list)) {
             bucket.waiting.fetch_sub(1, Ordering::Relaxed);
             return End::NotNeeded;
@@ -239,7 +267,7 @@ impl Entered<'_> {
         // A requeue may move the node to another bucket meanwhile.
         loop {
             let at = bucket(self.node.key.load(Ordering::Relaxed));
-            let mut list = kumihimo_runtime::lock(&at.list);
+            let mut list = lock(&at.list);
             if self.is_woken() {
                 return false;
             }
@@ -258,7 +286,7 @@ impl Entered<'_> {
 pub(crate) fn may_wait(key: usize) -> bool {
     // The change of the object is an instruction with a LOCK prefix, in the C library's function,
     // which orders it before this load on x86 (Intel SDM 3A, 9.2.3.9).
-    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    compiler_fence(Ordering::SeqCst);
     bucket(key).waiting.load(Ordering::Relaxed) != 0
 }
 
@@ -272,7 +300,7 @@ pub(crate) fn wake(key: usize, most: usize, is_meant: impl FnMut(Kind) -> bool) 
 #[cold]
 fn wake_waiting(key: usize, most: usize, mut is_meant: impl FnMut(Kind) -> bool) -> usize {
     let bucket = bucket(key);
-    let mut list = kumihimo_runtime::lock(&bucket.list);
+    let mut list = lock(&bucket.list);
     let mut woken = 0;
     list.for_each(|list, node| {
         if woken == most {
@@ -281,8 +309,8 @@ fn wake_waiting(key: usize, most: usize, mut is_meant: impl FnMut(Kind) -> bool)
         if node.key.load(Ordering::Relaxed) == key && is_meant(node.kind) {
             list.remove(node);
             bucket.waiting.fetch_sub(1, Ordering::Relaxed);
-            // SAFETY: under the lock, and before the node may end.
-            let who = unsafe { (*node.who.get()).take() };
+            // Before the node may end.
+            let who = node.who.take();
             // Release: pairs with `is_woken`. The node may end from here on.
             node.woken.store(1, Ordering::Release);
             if let Some(who) = who {
@@ -302,15 +330,15 @@ pub(crate) fn nudge_first(key: usize, kind: Kind) -> bool {
         return false;
     }
     let mut is_first = false;
-    kumihimo_runtime::lock(&bucket(key).list).for_each(|_, node| {
+    lock(&bucket(key).list).for_each(|_, node| {
         if node.key.load(Ordering::Relaxed) != key {
             return true;
         }
         if node.kind == kind {
             is_first = true;
-            // SAFETY: under the lock; the node is in the list, so it is alive.
-            if let Some(who) = unsafe { &*node.who.get() } {
+            if let Some(who) = node.who.take() {
                 who.wake();
+                node.who.set(Some(who));
             }
         }
         false
@@ -328,7 +356,7 @@ pub(crate) fn requeue(
     let (source, target) = (bucket(from), bucket(to));
     let mut moved = 0;
     if std::ptr::eq(source, target) {
-        kumihimo_runtime::lock(&source.list).for_each(|_, node| {
+        lock(&source.list).for_each(|_, node| {
             if moved < most && node.key.load(Ordering::Relaxed) == from && is_meant(node.kind) {
                 node.key.store(to, Ordering::Relaxed);
                 moved += 1;
@@ -340,8 +368,8 @@ pub(crate) fn requeue(
     // Two buckets are locked in the order of their addresses.
     let first = std::ptr::from_ref(source) < std::ptr::from_ref(target);
     let (low, high) = if first { (source, target) } else { (target, source) };
-    let mut low = kumihimo_runtime::lock(&low.list);
-    let mut high = kumihimo_runtime::lock(&high.list);
+    let mut low = lock(&low.list);
+    let mut high = lock(&high.list);
     let (source_list, target_list) =
         if first { (&mut *low, &mut *high) } else { (&mut *high, &mut *low) };
     source_list.for_each(|list, node| {
@@ -363,9 +391,10 @@ pub(crate) fn requeue(
 
 /// Forgets all waiters, in the child of a fork, where none of them exists. Another thread may have
 /// held any lock.
+#[cfg(not(loom))]
 pub(crate) fn forget() {
     // SAFETY: the child has one thread.
     for bucket in unsafe { &mut *LOT.0.get() } {
-        *bucket = Bucket::empty();
+        *bucket = empty_bucket!();
     }
 }

@@ -2,10 +2,11 @@
 
 use std::ffi::c_int;
 
-use kumihimo_runtime::park::{self, Wait};
 use libc::pthread_mutex_t;
 
 use crate::deadline::Deadline;
+use crate::loom::libc;
+use crate::loom::park::{self, Wait};
 use crate::lot::{self, End, Kind, Waiting};
 use crate::{phase, record, special};
 
@@ -68,7 +69,7 @@ pub(crate) unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
 /// that is free is locked whatever the time is. `real` is the C library's function, for a caller
 /// that is no microprocess.
 #[inline]
-unsafe fn lock_until(
+pub(crate) unsafe fn lock_until(
     mutex: *mut pthread_mutex_t,
     deadline: impl FnOnce() -> Result<Deadline, c_int>,
     real: impl Fn(*mut pthread_mutex_t) -> c_int,

@@ -2,10 +2,11 @@
 
 use std::ffi::c_int;
 
-use kumihimo_runtime::park::{self, Wait};
 use libc::pthread_rwlock_t;
 
 use crate::deadline::Deadline;
+use crate::loom::libc;
+use crate::loom::park::{self, Wait};
 use crate::lot::{self, End, Kind, Waiting};
 use crate::{phase, record, special};
 
@@ -39,7 +40,7 @@ unsafe fn word(lock: *const pthread_rwlock_t, index: usize) -> c_int {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(crate) enum Side {
     Read,
     Write,
 }
@@ -58,7 +59,7 @@ impl Side {
 }
 
 #[inline]
-unsafe fn lock_until(
+pub(crate) unsafe fn lock_until(
     lock: *mut pthread_rwlock_t,
     side: Side,
     deadline: impl FnOnce() -> Result<Deadline, c_int>,
@@ -170,7 +171,7 @@ fn wake(key: usize) {
     }
 }
 
-unsafe fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
+pub(crate) unsafe fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
     // SAFETY: the caller's promise. After the unlock only the address is used.
     unsafe {
         if !phase::has_started() {

@@ -2,10 +2,11 @@
 
 use std::ffi::c_int;
 
-use kumihimo_runtime::park::{self, Wait};
 use libc::sem_t;
 
 use crate::deadline::Deadline;
+use crate::loom::libc;
+use crate::loom::park::{self, Wait};
 use crate::lot::{self, End, Kind, Waiting};
 use crate::{failed, phase};
 
@@ -33,7 +34,7 @@ unsafe fn attempt(semaphore: *mut sem_t) -> bool {
     }
 }
 
-unsafe fn wait_until(
+pub(crate) unsafe fn wait_until(
     semaphore: *mut sem_t,
     deadline: impl FnOnce() -> Result<Deadline, c_int>,
     real: impl Fn(*mut sem_t) -> c_int,
@@ -103,8 +104,7 @@ unsafe extern "C" fn kumi_interpose_sem_clockwait(
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sem_post(semaphore: *mut sem_t) -> c_int {
+pub(crate) unsafe fn post(semaphore: *mut sem_t) -> c_int {
     // SAFETY: the caller's promise. After the post only the address is used: a woken thread may
     // free the semaphore.
     let done = unsafe { libc::sem_post(semaphore) };
@@ -112,4 +112,10 @@ unsafe extern "C" fn kumi_interpose_sem_post(semaphore: *mut sem_t) -> c_int {
         lot::wake(semaphore.addr(), 1, |kind| kind == Kind::Semaphore);
     }
     done
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_sem_post(semaphore: *mut sem_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { post(semaphore) }
 }

@@ -5,17 +5,18 @@
 
 use std::ffi::c_int;
 
-use kumihimo_runtime::park::{self, Wait};
 use libc::pthread_spinlock_t;
 
+use crate::loom::atomic::{Ordering, fence};
+use crate::loom::libc;
+use crate::loom::park::{self, Wait};
 use crate::lot::{self, Kind};
 use crate::phase;
 
 /// Number of looks before a microprocess waits: about a microsecond.
 const LOOKS: usize = 100;
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_spin_lock(lock: *mut pthread_spinlock_t) -> c_int {
+pub(crate) unsafe fn lock(lock: *mut pthread_spinlock_t) -> c_int {
     if !phase::has_started() || !park::may_switch() {
         // SAFETY: the caller's promise.
         return unsafe { libc::pthread_spin_lock(lock) };
@@ -37,14 +38,25 @@ unsafe extern "C" fn kumi_interpose_pthread_spin_lock(lock: *mut pthread_spinloc
     0
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_spin_unlock(lock: *mut pthread_spinlock_t) -> c_int {
+pub(crate) unsafe fn unlock(lock: *mut pthread_spinlock_t) -> c_int {
     // SAFETY: the caller's promise.
     let done = unsafe { libc::pthread_spin_unlock(lock) };
     if phase::has_started() {
         // The C library's function is a plain store, which the load in `wake` could overtake.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         lot::wake(lock.addr(), 1, |kind| kind == Kind::Spin);
     }
     done
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pthread_spin_lock(it: *mut pthread_spinlock_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { lock(it) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_pthread_spin_unlock(it: *mut pthread_spinlock_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { unlock(it) }
 }

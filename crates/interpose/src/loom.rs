@@ -1,0 +1,37 @@
+//! Shim that selects the real primitives or those of the models. The lot and the locks on it take
+//! cells, atomics, parking and the C library's functions from here.
+
+#[cfg(not(loom))]
+mod real {
+    pub(crate) use ::libc;
+    pub(crate) use kumihimo_runtime::lock;
+    pub(crate) use kumihimo_runtime::park;
+    pub(crate) use std::cell::Cell;
+    pub(crate) use std::sync::{Mutex, atomic};
+    pub(crate) use std::time::Instant;
+
+    /// Orders an instruction with a LOCK prefix before later loads, which x86 does without a fence
+    /// (Intel SDM 3A, 9.2.3.9); the compiler is told. The models have fences instead: in `fetch_add`
+    /// of the lot by this function, in the C library's functions by those of the model.
+    #[inline(always)]
+    pub(crate) fn after_lock_prefix() {
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    }
+
+    pub(crate) use std::sync::atomic::compiler_fence;
+
+    /// Reads a word of the program.
+    ///
+    /// # Safety
+    /// `at` is readable.
+    #[inline(always)]
+    pub(crate) unsafe fn read(at: *const u32) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { at.read_volatile() }
+    }
+}
+#[cfg(not(loom))]
+pub(crate) use real::*;
+
+#[cfg(loom)]
+pub(crate) use crate::model::primitives::*;
