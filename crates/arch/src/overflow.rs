@@ -25,13 +25,15 @@ static SEGV: Previous = Previous { action: OnceLock::new(), spent: AtomicBool::n
 static BUS: Previous = Previous { action: OnceLock::new(), spent: AtomicBool::new(false) };
 static DESCRIBE: AtomicUsize = AtomicUsize::new(0);
 static RECOVER: AtomicUsize = AtomicUsize::new(0);
+static GIVES_WAY: AtomicBool = AtomicBool::new(false);
 
 /// Installs the process's handler for SIGSEGV and SIGBUS. Further calls only replace `describe`.
 ///
 /// A fault in the guard of a microprocess's stack, caused by code running on that stack, is
 /// reported on standard error as
 /// `kumihimo: microprocess NAME overflowed its stack of N KiB; set Builder::stack_size ...`, which
-/// also says whether it panicked. The process then aborts. Every other fault is passed to the
+/// also says whether it panicked. The process then aborts. After [`give_way_to_previous_handler`]
+/// the previously installed handler has such a fault as well. Every other fault is passed to the
 /// previously installed handler (Rust's, a sanitizer's, the program's) with the flags and mask of
 /// that handler, or takes the default action. A handler that the program installs later replaces
 /// this one.
@@ -70,6 +72,25 @@ pub unsafe fn install_process_handler(describe: fn(slot_end: usize, out: &mut [u
     }
 }
 
+/// Lets a handler with `SA_ONSTACK` that was installed before this one handle overflows of
+/// microprocesses, instead of a report. For programs that know nothing of microprocesses: such a
+/// handler may unwind the stack (siglongjmp), or report the overflow itself.
+pub fn give_way_to_previous_handler() {
+    GIVES_WAY.store(true, Ordering::Relaxed);
+}
+
+/// Whether the previous handler is to handle an overflow.
+fn gives_way(signal: c_int) -> bool {
+    GIVES_WAY.load(Ordering::Relaxed)
+        && previous(signal).action.get().is_some_and(|old| {
+            old.sa_sigaction > libc::SIG_IGN && old.sa_flags & libc::SA_ONSTACK != 0
+        })
+}
+
+fn previous(signal: c_int) -> &'static Previous {
+    if signal == libc::SIGBUS { &BUS } else { &SEGV }
+}
+
 /// Sets the function that the handler calls first for an access to a page of a file that is gone
 /// (SIGBUS, BUS_ADRERR), with the address. If it returns true, the access is repeated.
 ///
@@ -106,6 +127,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
             if let Some(found) = stack::locate(at)
                 && found.guard.contains(&at)
                 && on_that_stack(sp, &found)
+                && !gives_way(signal)
             {
                 report(&found);
                 end(signal);
@@ -152,7 +174,7 @@ fn on_that_stack(sp: usize, found: &Located) -> bool {
 
 /// Passes the signal to the previously installed handler, or performs its default action.
 unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let previous = if signal == libc::SIGBUS { &BUS } else { &SEGV };
+    let previous = previous(signal);
     let Some(old) = previous.action.get() else { return };
     // SAFETY: the flags give the old handler's type; default actions touch no memory.
     unsafe {

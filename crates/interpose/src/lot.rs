@@ -182,7 +182,6 @@ pub(crate) fn enter<R>(key: usize, kind: Kind, f: impl FnOnce(Entered<'_>) -> R)
     {
         let mut list = lock(&bucket.list);
         bucket.waiting.fetch_add(1, Ordering::SeqCst);
-        after_lock_prefix();
         list.push(&node);
     }
     f(Entered { node: &node })

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::OnceLock;
 
+use kumihimo_arch::overflow;
 use kumihimo_policy::{Feedback, RoundRobin};
 use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
 
@@ -37,6 +38,7 @@ fn start_once() -> bool {
             Ok(runtime) => {
                 // It ends with the process.
                 std::mem::forget(runtime);
+                overflow::give_way_to_previous_handler();
                 match mode() {
                     Mode::Microprocesses => None,
                     Mode::KernelThreads { why } => Some(why.to_owned()),

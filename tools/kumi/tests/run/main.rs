@@ -4,6 +4,7 @@
 mod bed;
 mod command;
 mod doctor;
+mod fire;
 mod observed;
 mod programs;
 mod refused;

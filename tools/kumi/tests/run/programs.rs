@@ -117,6 +117,11 @@ fn rounding_modes_and_masks_belong_to_the_thread() {
 }
 
 #[test]
+fn overflow_is_caught_by_the_program_s_own_handler() {
+    agree("programs::overflow_is_caught_by_the_program_s_own_handler", "overflow.c");
+}
+
+#[test]
 fn thousand_threads_live_at_once() {
     agree("programs::thousand_threads_live_at_once", "thousand.c");
 }
