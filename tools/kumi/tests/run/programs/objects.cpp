@@ -31,6 +31,33 @@ struct Counted {
 thread_local Counted counted;
 thread_local int number = 7;
 
+/* Destructors of a thread's objects run in the reverse order of their construction, before those of
+ * its keys, and may wait. */
+static pthread_key_t key;
+static thread_local std::string *order;
+
+struct Ordered {
+    char name;
+    explicit Ordered(char name) : name(name) {}
+    ~Ordered() {
+        usleep(50);
+        *order += name;
+    }
+};
+
+static void ends_with_key(void *to) {
+    *static_cast<std::string *>(to) += 'k';
+}
+
+static void has_ordered_objects(std::string *to) {
+    order = to;
+    CHECK(pthread_setspecific(key, to) == 0);
+    static thread_local Ordered first('1');
+    CHECK(first.name == '1');
+    static thread_local Ordered second('2');
+    CHECK(second.name == '2');
+}
+
 struct Unwound {
     int &count;
     ~Unwound() { count++; }
@@ -75,6 +102,17 @@ int main() {
         CHECK(alive == 0);
     }
     CHECK(made == 200);
+
+    CHECK(pthread_key_create(&key, ends_with_key) == 0);
+    std::string orders[10];
+    std::vector<std::thread> ordered;
+    for (auto &order : orders) {
+        ordered.emplace_back(has_ordered_objects, &order);
+    }
+    for (int i = 0; i < 10; i++) {
+        ordered[i].join();
+        CHECK(orders[i] == "21k");
+    }
 
     std::vector<std::future<int>> futures;
     for (int i = 0; i < 20; i++) {

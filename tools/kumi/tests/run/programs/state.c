@@ -6,7 +6,10 @@
 #include <locale.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/rseq.h>
 #include <xmmintrin.h>
+
+#pragma weak __rseq_size
 
 static const int modes[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
 
@@ -55,6 +58,40 @@ static void *has_locale(void *argument) {
     return NULL;
 }
 
+/* Precision and masks of x87, which no function of <fenv.h> sets together with MXCSR. */
+static void *keeps_x87(void *argument) {
+    unsigned short control, own = (unsigned short)(uintptr_t)argument;
+    __asm__ volatile("fnstcw %0" : "=m"(control));
+    CHECK(control == own);
+    for (int i = 0; i < 20; i++) {
+        own = (unsigned short)(0x007f | i % 4 << 10 | (i % 2 ? 0x300 : 0x200));
+        __asm__ volatile("fldcw %0" : : "m"(own));
+        usleep(50);
+        __asm__ volatile("fnstcw %0" : "=m"(control));
+        CHECK(control == own);
+    }
+    return NULL;
+}
+
+/* A microprocess has no registered area for restartable sequences: it moves between kernel threads.
+ * Its area says so, as that of a thread for which the C library registers none. */
+static void *has_no_rseq(void *argument) {
+    (void)argument;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d", (int)gettid());
+    int is_kernel_thread = access(path, F_OK) == 0;
+    if (&__rseq_size != NULL && __rseq_size != 0) {
+        const volatile struct rseq *area =
+            (const void *)((const char *)__builtin_thread_pointer() + __rseq_offset);
+        CHECK(is_kernel_thread || (int)area->cpu_id == RSEQ_CPU_ID_REGISTRATION_FAILED);
+        CHECK(is_kernel_thread || (int)area->cpu_id_start == 0);
+        usleep(50);
+        CHECK(is_kernel_thread || (int)area->cpu_id == RSEQ_CPU_ID_REGISTRATION_FAILED);
+    }
+    CHECK(sched_getcpu() >= 0);
+    return NULL;
+}
+
 static void *has_mask(void *argument) {
     sigset_t mask;
     RETURNS(0, pthread_sigmask(SIG_SETMASK, NULL, &mask));
@@ -73,6 +110,15 @@ static void *has_mask(void *argument) {
 }
 
 int main(void) {
+    unsigned short control;
+    __asm__ volatile("fnstcw %0" : "=m"(control));
+    unsigned short narrow = 0x027f;
+    __asm__ volatile("fldcw %0" : : "m"(narrow));
+    pthread_t both[2] = {create(keeps_x87, (void *)0x027f), create(keeps_x87, (void *)0x027f)};
+    join(both[0]);
+    join(both[1]);
+    __asm__ volatile("fldcw %0" : : "m"(control));
+    join(create(has_no_rseq, NULL));
     pthread_t threads[16];
     for (int i = 0; i < 16; i++) {
         fesetround(modes[i % 4]);
