@@ -11,8 +11,8 @@ mod real {
     pub(crate) use std::time::Instant;
 
     /// Orders an instruction with a LOCK prefix before later loads, which x86 does without a fence
-    /// (Intel SDM 3A, 9.2.3.9); the compiler is told. The models have fences instead: in `fetch_add`
-    /// of the lot by this function, in the C library's functions by those of the model.
+    /// (Intel SDM 3A, 9.2.3.9). Only the compiler needs an order. In the models it is a fence; the
+    /// model's C library has its own after each such instruction.
     #[inline(always)]
     pub(crate) fn after_lock_prefix() {
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);

@@ -259,8 +259,8 @@ fn writer_that_gives_up_lets_readers_pass() {
     }
 }
 
-/// A writer that gives up wakes readers that wait for nothing else: the lock is held by a reader all
-/// the time.
+/// A writer that gives up wakes readers that wait for nothing else: a reader holds the lock all the
+/// time.
 #[test]
 fn reader_passes_after_the_writer_has_given_up() {
     explore(3, || {
