@@ -6,6 +6,25 @@ use kumihimo_tests::rounds;
 
 use crate::bed::{Built, KUMI, run, threads};
 
+/// Holders of a spin lock sleep, and threads are preempted inside `malloc`. The program checks that
+/// the first ones need no kernel thread each.
+#[test]
+fn holders_that_lose_the_processor_get_on() {
+    let test = "fire::holders_that_lose_the_processor_get_on";
+    let Some(built) = Built::new(test, "held.c") else { return };
+    for source in sources() {
+        for vps in ["1", "2"] {
+            let mut command = built.by_kumi(&["--strict", "--vps", vps]);
+            if let Some(source) = source {
+                command.env("KUMI_EVENTS", source);
+            }
+            let ended = run(test, &mut command);
+            let what = format!("{source:?} --vps {vps}: {}", ended.told());
+            assert!(ended.status.success() && ended.stdout == "ok\n", "{what}");
+        }
+    }
+}
+
 /// Event sources: the machine's choice, and each that it allows by its name.
 fn sources() -> Vec<Option<&'static str>> {
     let output = Command::new(KUMI).arg("doctor").output().expect("kumi doctor");
