@@ -16,10 +16,8 @@ macro_rules! names {
             pthread_clockjoin_np
             pthread_detach
             pthread_exit
-            pthread_kill
             pthread_getschedparam
             pthread_setschedprio
-            tgkill
             getrusage
             gettid
             sched_yield
@@ -106,6 +104,33 @@ macro_rules! names {
             pipe
             pipe2
             timerfd_create
+            // Signals and cancellation.
+            sigaction
+            signal
+            ssignal
+            sysv_signal
+            __sysv_signal
+            siginterrupt
+            pthread_kill
+            pthread_sigqueue
+            tgkill
+            raise
+            sigpending
+            sigwait
+            sigwaitinfo
+            sigtimedwait
+            sigsuspend
+            pause
+            signalfd
+            timer_create
+            timer_delete
+            longjmp
+            _longjmp
+            siglongjmp
+            __longjmp_chk
+            pthread_cancel
+            pthread_setcancelstate
+            pthread_setcanceltype
             // Sleeps.
             nanosleep
             clock_nanosleep

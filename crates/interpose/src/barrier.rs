@@ -11,7 +11,8 @@ use libc::pthread_barrier_t;
 use crate::loom::libc;
 use crate::loom::park::Wait;
 use crate::lot::{self, Kind, Waiting};
-use crate::{phase, special};
+use crate::signal::section::Section;
+use crate::{phase, signal, special};
 
 /// The words of a `pthread_barrier_t` (struct pthread_barrier, sysdeps/nptl/internaltypes.h of
 /// glibc).
@@ -37,6 +38,8 @@ pub(crate) unsafe fn wait(barrier: *mut pthread_barrier_t) -> c_int {
         return special::as_kernel_thread(|| unsafe { libc::pthread_barrier_wait(barrier) });
     }
     let key = barrier.addr();
+    let _section = Section::enter();
+    signal::own().note_waiter();
     // SAFETY: as above. All arrivals count under the lock of the bucket.
     let must_wait = |_: &Waiting<'_>| unsafe {
         (*words).arrived += 1;

@@ -63,7 +63,7 @@ unsafe extern "C" fn kumi_interpose_thrd_create(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_thrd_join(thread: pthread_t, to: *mut c_int) -> c_int {
+unsafe extern "C-unwind" fn kumi_interpose_thrd_join(thread: pthread_t, to: *mut c_int) -> c_int {
     let mut value = MaybeUninit::uninit();
     // SAFETY: the caller's promise; the value is written if the join succeeds.
     unsafe {
@@ -94,7 +94,7 @@ extern "C" fn kumi_interpose_thrd_yield() {
 
 /// 0, -1 if a signal came, or another negative value for an error.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_thrd_sleep(
+unsafe extern "C-unwind" fn kumi_interpose_thrd_sleep(
     time: *const libc::timespec,
     left: *mut libc::timespec,
 ) -> c_int {
@@ -135,16 +135,16 @@ unsafe extern "C" fn kumi_interpose_mtx_unlock(mutex: *mut pthread_mutex_t) -> c
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_cnd_wait(
+unsafe extern "C-unwind" fn kumi_interpose_cnd_wait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
 ) -> c_int {
     // SAFETY: as above, for `cnd_t`.
-    result(unsafe { condition::wait_for_ever(condition, mutex) })
+    result(unsafe { condition::kumi_interpose_pthread_cond_wait(condition, mutex) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_cnd_timedwait(
+unsafe extern "C-unwind" fn kumi_interpose_cnd_timedwait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     at: *const libc::timespec,

@@ -12,7 +12,8 @@ use crate::deadline::Deadline;
 use crate::loom::libc;
 use crate::loom::park::Wait;
 use crate::lot::{self, End, Kind};
-use crate::{mutex, phase, special};
+use crate::signal::section::{Section, handle_interruption};
+use crate::{cancel, mutex, phase, signal, special};
 
 unsafe extern "C" {
     fn pthread_cond_clockwait(
@@ -48,6 +49,8 @@ pub(crate) unsafe fn wait(
     deadline: Deadline,
 ) -> c_int {
     let key = condition.addr();
+    let _section = Section::enter();
+    signal::own().note_waiter();
     // In the lot before the mutex is released: the next thread that locks it finds the waiter.
     lot::enter(key, Kind::Condition, |entered| {
         // SAFETY: the caller's promise.
@@ -63,6 +66,11 @@ pub(crate) unsafe fn wait(
         while end == End::TimedOut && !deadline.has_passed() {
             end = lot::wait(key, Kind::Condition, Wait::Condvar(key), deadline.instant(), |_| true);
         }
+        if end == End::Interrupted {
+            // Before the mutex is locked, which the sender of the signal may hold. Then the wait
+            // ends, as a spurious wake-up does.
+            handle_interruption();
+        }
         // SAFETY: as above.
         let locked = unsafe { mutex::lock(mutex) };
         match (locked, end) {
@@ -72,10 +80,7 @@ pub(crate) unsafe fn wait(
     })
 }
 
-pub(crate) unsafe fn wait_for_ever(
-    condition: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-) -> c_int {
+unsafe fn wait_for_ever(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         if is_real(condition) {
@@ -90,22 +95,27 @@ pub(crate) fn wake(condition: *mut pthread_cond_t, most: usize) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_cond_wait(
+pub(crate) unsafe extern "C-unwind" fn kumi_interpose_pthread_cond_wait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
 ) -> c_int {
+    cancel::point();
     // SAFETY: the caller's promise.
-    unsafe { wait_for_ever(condition, mutex) }
+    let done = unsafe { wait_for_ever(condition, mutex) };
+    // With the mutex locked again.
+    cancel::point();
+    done
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn kumi_interpose_pthread_cond_timedwait(
+pub(crate) unsafe extern "C-unwind" fn kumi_interpose_pthread_cond_timedwait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     at: *const libc::timespec,
 ) -> c_int {
+    cancel::point();
     // SAFETY: the caller's promise.
-    unsafe {
+    let done = unsafe {
         if is_real(condition) {
             return special::as_kernel_thread(|| {
                 libc::pthread_cond_timedwait(condition, mutex, at)
@@ -117,18 +127,21 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_cond_timedwait(
             Ok(deadline) => wait(condition, mutex, deadline),
             Err(error) => error,
         }
-    }
+    };
+    cancel::point();
+    done
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_cond_clockwait(
+unsafe extern "C-unwind" fn kumi_interpose_pthread_cond_clockwait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     clock: libc::clockid_t,
     at: *const libc::timespec,
 ) -> c_int {
+    cancel::point();
     // SAFETY: the caller's promise.
-    unsafe {
+    let done = unsafe {
         if is_real(condition) {
             return special::as_kernel_thread(|| {
                 pthread_cond_clockwait(condition, mutex, clock, at)
@@ -138,7 +151,9 @@ unsafe extern "C" fn kumi_interpose_pthread_cond_clockwait(
             Ok(deadline) => wait(condition, mutex, deadline),
             Err(error) => error,
         }
-    }
+    };
+    cancel::point();
+    done
 }
 
 #[unsafe(no_mangle)]

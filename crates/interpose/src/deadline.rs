@@ -71,6 +71,11 @@ impl Deadline {
         u64::try_from(left).ok().map(Duration::from_nanos)
     }
 
+    /// Whether there is one.
+    pub(crate) fn is_some(self) -> bool {
+        matches!(self, Deadline::At(..))
+    }
+
     /// The deadline on the runtime's clock. `None`: wait as long as it takes.
     pub(crate) fn instant(self) -> Option<Instant> {
         Instant::now().checked_add(self.left()?)

@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 
 use crate::attributes::Plan;
-use crate::record::{RECORD, Value};
+use crate::record::{CANCELED, RECORD, Value};
+use crate::signal;
 
 /// It may unwind: pthread_exit(3) does so, up to `run_routine`.
 pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
@@ -39,8 +40,12 @@ impl Start {
 
     pub(crate) fn run(mut self) -> Value {
         self.floating_point.apply();
+        // An end without pthread_exit(3) is a cancellation.
+        RECORD.with(|record| record.exit_value.set(CANCELED));
+        signal::own().begin();
         // SAFETY: the structure lives until the call returns.
         let has_exited = unsafe { run_routine(&mut self) };
+        signal::own().end();
         Value(if has_exited { RECORD.with(|record| record.exit_value.get()) } else { self.value })
     }
 }

@@ -12,13 +12,16 @@ use crate::loom::atomic::{Ordering, fence};
 use crate::loom::park::{self, Wait};
 use crate::loom::{libc, read};
 use crate::lot::{self, End, Kind, Waiting};
+use crate::signal::section::{Section, handle_interruption};
+#[cfg(not(loom))]
+use crate::signal::send;
 #[cfg(not(loom))]
 use crate::{descriptor, identity, phase};
 
 /// Replaces syscall(2). Variadic in C: see `arch`, whose definition makes all calls but these.
 #[cfg(not(loom))]
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_syscall(
+unsafe extern "C-unwind" fn kumi_interpose_syscall(
     number: c_long,
     a: usize,
     b: usize,
@@ -43,7 +46,10 @@ unsafe extern "C" fn kumi_interpose_syscall(
                 }
                 libc::SYS_tgkill => {
                     let signal = c as c_int;
-                    return c_long::from(identity::kumi_interpose_tgkill(a as _, b as _, signal));
+                    return c_long::from(send::kumi_interpose_tgkill(a as _, b as _, signal));
+                }
+                libc::SYS_tkill => {
+                    return c_long::from(send::kumi_interpose_tgkill(-1, a as _, b as c_int));
                 }
                 libc::SYS_sched_yield => {
                     return c_long::from(identity::kumi_interpose_sched_yield());
@@ -151,6 +157,7 @@ unsafe fn wait(
     if unsafe { read(at) } != value {
         return Some(c_long::from(failed(libc::EAGAIN)));
     }
+    let _section = Section::enter();
     loop {
         // SAFETY: as above.
         let must_wait = |_: &Waiting<'_>| unsafe { read(at) == value };
@@ -162,6 +169,10 @@ unsafe fn wait(
                 End::TimedOut if deadline.has_passed() => c_long::from(failed(libc::ETIMEDOUT)),
                 // The clock was set back.
                 End::TimedOut => continue,
+                End::Interrupted if handle_interruption().ends(deadline.is_some()) => {
+                    c_long::from(failed(libc::EINTR))
+                }
+                End::Interrupted => continue,
             },
         );
     }

@@ -12,6 +12,7 @@
 //! - [`lot`]: where microprocesses wait for an address. [`mutex`], [`condition`], [`rwlock`],
 //!   [`semaphore`], [`barrier`], [`spin`] and [`futex`] are built on it, [`c11`] on these.
 //! - [`descriptor`]: sockets, and what the program closes.
+//! - [`signal`]: handlers, masks, signals to one thread; [`cancel`].
 //! - [`sleep`], [`clock`]: time.
 //! - [`real`]: the C library's own functions; [`heap`]: the memory of the runtime.
 //!
@@ -29,6 +30,7 @@
 mod attributes;
 mod barrier;
 mod c11;
+mod cancel;
 mod clock;
 mod condition;
 mod count;
@@ -47,6 +49,7 @@ mod real;
 mod record;
 mod rwlock;
 mod semaphore;
+mod signal;
 mod sleep;
 mod special;
 mod spin;

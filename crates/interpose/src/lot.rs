@@ -16,6 +16,8 @@ use crate::loom::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::loom::park::{self, Wait, Waiter};
 use crate::loom::{Cell, Instant, Mutex, after_lock_prefix, compiler_fence, lock};
 
+use crate::signal::section::{Section, handle_interruption, is_interrupted};
+
 /// What a waiter waits for at its address. Waiters of different kinds at the same address, where an
 /// object was freed and another one made, do not wake each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,13 @@ pub(crate) enum Kind {
     Futex(u32),
 }
 
+impl Kind {
+    /// Whether a cancellation ends the wait; pthreads(7).
+    fn is_cancellation_point(self) -> bool {
+        matches!(self, Kind::Condition | Kind::Semaphore)
+    }
+}
+
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -38,6 +47,8 @@ pub(crate) enum End {
     TimedOut,
     /// The second look found that there is nothing to wait for.
     NotNeeded,
+    /// There are signals to handle, or the caller is cancelled. It has left the lot.
+    Interrupted,
 }
 
 struct Node {
@@ -249,6 +260,14 @@ impl Entered<'_> {
             if self.is_woken() {
                 return End::Woken;
             }
+            if is_interrupted(self.node.kind.is_cancellation_point()) {
+                if self.node.kind == Kind::Barrier {
+                    // It is counted in the barrier.
+                    handle_interruption();
+                    continue;
+                }
+                return if self.leave() { End::Interrupted } else { End::Woken };
+            }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return if self.leave() { End::TimedOut } else { End::Woken };
             }
@@ -298,6 +317,7 @@ pub(crate) fn wake(key: usize, most: usize, is_meant: impl FnMut(Kind) -> bool) 
 
 #[cold]
 fn wake_waiting(key: usize, most: usize, mut is_meant: impl FnMut(Kind) -> bool) -> usize {
+    let _section = Section::enter();
     let bucket = bucket(key);
     let mut list = lock(&bucket.list);
     let mut woken = 0;
@@ -328,6 +348,7 @@ pub(crate) fn nudge_first(key: usize, kind: Kind) -> bool {
     if !may_wait(key) {
         return false;
     }
+    let _section = Section::enter();
     let mut is_first = false;
     lock(&bucket(key).list).for_each(|_, node| {
         if node.key.load(Ordering::Relaxed) != key {
@@ -352,6 +373,7 @@ pub(crate) fn requeue(
     most: usize,
     mut is_meant: impl FnMut(Kind) -> bool,
 ) -> usize {
+    let _section = Section::enter();
     let (source, target) = (bucket(from), bucket(to));
     let mut moved = 0;
     if std::ptr::eq(source, target) {

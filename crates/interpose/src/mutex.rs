@@ -8,6 +8,7 @@ use crate::deadline::Deadline;
 use crate::loom::libc;
 use crate::loom::park::{self, Wait};
 use crate::lot::{self, End, Kind, Waiting};
+use crate::signal::section::{Section, handle_interruption};
 use crate::{phase, record, special};
 
 /// Number of looks at a held lock before its waiter parks. A critical section is often shorter than
@@ -98,6 +99,7 @@ pub(crate) unsafe fn lock_until(
 
 #[cold]
 unsafe fn wait(mutex: *mut pthread_mutex_t, deadline: Deadline) -> c_int {
+    let _section = Section::enter();
     // SAFETY: the caller's promise. The owner is the caller's own number only if the caller wrote
     // it, so the read needs no order.
     unsafe {
@@ -124,8 +126,13 @@ unsafe fn wait(mutex: *mut pthread_mutex_t, deadline: Deadline) -> c_int {
             };
             let key = mutex.addr();
             let end = lot::wait(key, Kind::Mutex, Wait::Mutex(key), deadline.instant(), must_wait);
-            if end == End::NotNeeded {
-                return done;
+            match end {
+                End::NotNeeded => return done,
+                // A handler does not end the wait (pthread_mutex_lock(3)).
+                End::Interrupted => {
+                    handle_interruption();
+                }
+                End::Woken | End::TimedOut => {}
             }
             match libc::pthread_mutex_trylock(mutex) {
                 libc::EBUSY => {}

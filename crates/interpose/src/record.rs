@@ -14,12 +14,16 @@ use kumihimo_runtime::thread::JoinHandle;
 use libc::pthread_t;
 
 use crate::phase;
+use crate::signal::Signals;
 
 /// What a thread passes to the one that joins it.
 pub(crate) struct Value(pub(crate) *mut c_void);
 
 // SAFETY: POSIX passes the value from thread to thread; the program knows what it points to.
 unsafe impl Send for Value {}
+
+/// `PTHREAD_CANCELED` of <pthread.h>.
+pub(crate) const CANCELED: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
 
 /// The thread is a microprocess that this library has created.
 pub(crate) const CREATED: u32 = 1;
@@ -39,6 +43,7 @@ pub(crate) struct Record {
     pub(crate) stack: Cell<*mut c_void>,
     pub(crate) stack_size: Cell<usize>,
     pub(crate) number: Cell<u32>,
+    pub(crate) signals: Signals,
 }
 
 thread_local! {
@@ -50,6 +55,7 @@ thread_local! {
             stack: Cell::new(std::ptr::null_mut()),
             stack_size: Cell::new(0),
             number: Cell::new(0),
+            signals: Signals::new(),
         }
     };
 }

@@ -8,6 +8,7 @@ use crate::deadline::Deadline;
 use crate::loom::libc;
 use crate::loom::park::{self, Wait};
 use crate::lot::{self, End, Kind, Waiting};
+use crate::signal::section::{Section, handle_interruption, is_interrupted};
 use crate::{phase, record, special};
 
 unsafe extern "C" {
@@ -100,6 +101,7 @@ pub(crate) unsafe fn lock_until(
 
 #[cold]
 unsafe fn wait(lock: *mut pthread_rwlock_t, side: Side, deadline: Deadline) -> c_int {
+    let _section = Section::enter();
     // SAFETY: the caller's promise.
     unsafe {
         match side {
@@ -124,8 +126,12 @@ unsafe fn wait_to_read(lock: *mut pthread_rwlock_t, deadline: Deadline) -> c_int
             done == libc::EBUSY
         };
         let why = Wait::RwLock(key);
-        if lot::wait(key, Kind::Reader, why, deadline.instant(), must_wait) == End::NotNeeded {
-            return done;
+        match lot::wait(key, Kind::Reader, why, deadline.instant(), must_wait) {
+            End::NotNeeded => return done,
+            End::Interrupted => {
+                handle_interruption();
+            }
+            End::Woken | End::TimedOut => {}
         }
         // SAFETY: as above.
         match unsafe { Side::Read.attempt(lock) } {
@@ -141,20 +147,28 @@ unsafe fn wait_to_read(lock: *mut pthread_rwlock_t, deadline: Deadline) -> c_int
 /// A writer stays in the lot until it has the lock, so that readers see it there all the time.
 unsafe fn wait_to_write(lock: *mut pthread_rwlock_t, deadline: Deadline) -> c_int {
     let key = lock.addr();
-    let done = lot::enter(key, Kind::Writer, |entered| {
-        loop {
-            // SAFETY: the caller's promise.
-            let done = match unsafe { Side::Write.attempt(lock) } {
-                libc::EBUSY if deadline.has_passed() => libc::ETIMEDOUT,
-                done => done,
-            };
-            if done != libc::EBUSY {
-                entered.leave();
-                return done;
+    let done = loop {
+        let done = lot::enter(key, Kind::Writer, |entered| {
+            loop {
+                // SAFETY: the caller's promise.
+                let done = match unsafe { Side::Write.attempt(lock) } {
+                    libc::EBUSY if deadline.has_passed() => libc::ETIMEDOUT,
+                    done => done,
+                };
+                if done != libc::EBUSY || is_interrupted(false) {
+                    entered.leave();
+                    return done;
+                }
+                entered.pause(Wait::RwLock(key), deadline.instant());
             }
-            entered.pause(Wait::RwLock(key), deadline.instant());
+        });
+        if done != libc::EBUSY {
+            break done;
         }
-    });
+        // Others may pass the writer while it handles a signal.
+        wake(key);
+        handle_interruption();
+    };
     if done == libc::ETIMEDOUT {
         // Readers may wait for this writer only.
         wake(key);

@@ -8,7 +8,8 @@ use crate::deadline::Deadline;
 use crate::loom::libc;
 use crate::loom::park::{self, Wait};
 use crate::lot::{self, End, Kind, Waiting};
-use crate::{failed, phase};
+use crate::signal::section::{Section, handle_interruption};
+use crate::{cancel, failed, phase};
 
 unsafe extern "C" {
     fn sem_clockwait(
@@ -58,6 +59,7 @@ pub(crate) unsafe fn wait_until(
 #[cold]
 unsafe fn wait(semaphore: *mut sem_t, deadline: Deadline) -> c_int {
     let key = semaphore.addr();
+    let _section = Section::enter();
     loop {
         // SAFETY: the caller's promise.
         let must_wait = |_: &Waiting<'_>| unsafe { !attempt(semaphore) };
@@ -70,38 +72,43 @@ unsafe fn wait(semaphore: *mut sem_t, deadline: Deadline) -> c_int {
         if deadline.has_passed() {
             return failed(libc::ETIMEDOUT);
         }
+        if end == End::Interrupted && handle_interruption().ends(deadline.is_some()) {
+            return failed(libc::EINTR);
+        }
     }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sem_wait(semaphore: *mut sem_t) -> c_int {
+unsafe extern "C-unwind" fn kumi_interpose_sem_wait(semaphore: *mut sem_t) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { wait_until(semaphore, || Ok(Deadline::Never), |semaphore| libc::sem_wait(semaphore)) }
+    cancel::around(|| unsafe {
+        wait_until(semaphore, || Ok(Deadline::Never), |semaphore| libc::sem_wait(semaphore))
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sem_timedwait(
+unsafe extern "C-unwind" fn kumi_interpose_sem_timedwait(
     semaphore: *mut sem_t,
     at: *const libc::timespec,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe {
+    cancel::around(|| unsafe {
         let deadline = || Deadline::at(libc::CLOCK_REALTIME, at);
         wait_until(semaphore, deadline, |semaphore| sem_timedwait(semaphore, at))
-    }
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sem_clockwait(
+unsafe extern "C-unwind" fn kumi_interpose_sem_clockwait(
     semaphore: *mut sem_t,
     clock: libc::clockid_t,
     at: *const libc::timespec,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe {
+    cancel::around(|| unsafe {
         let deadline = || Deadline::at(clock, at);
         wait_until(semaphore, deadline, |semaphore| sem_clockwait(semaphore, clock, at))
-    }
+    })
 }
 
 pub(crate) unsafe fn post(semaphore: *mut sem_t) -> c_int {

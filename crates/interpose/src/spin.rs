@@ -10,8 +10,9 @@ use libc::pthread_spinlock_t;
 use crate::loom::atomic::{Ordering, fence};
 use crate::loom::libc;
 use crate::loom::park::{self, Wait};
-use crate::lot::{self, Kind};
+use crate::lot::{self, End, Kind};
 use crate::phase;
+use crate::signal::section::{Section, handle_interruption};
 
 /// Number of looks before a microprocess waits: about a microsecond.
 const LOOKS: usize = 100;
@@ -30,12 +31,17 @@ pub(crate) unsafe fn lock(lock: *mut pthread_spinlock_t) -> c_int {
         std::hint::spin_loop();
     }
     let key = lock.addr();
-    while lot::wait(key, Kind::Spin, Wait::Mutex(key), None, |_| is_held()) != lot::End::NotNeeded {
-        if !is_held() {
-            break;
+    let _section = Section::enter();
+    loop {
+        match lot::wait(key, Kind::Spin, Wait::Mutex(key), None, |_| is_held()) {
+            End::NotNeeded => return 0,
+            End::Interrupted => {
+                handle_interruption();
+            }
+            End::Woken | End::TimedOut if !is_held() => return 0,
+            End::Woken | End::TimedOut => {}
         }
     }
-    0
 }
 
 pub(crate) unsafe fn unlock(lock: *mut pthread_spinlock_t) -> c_int {

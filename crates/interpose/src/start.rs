@@ -8,7 +8,7 @@ use kumihimo_policy::{Feedback, RoundRobin};
 use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
 
 use crate::phase::{self, Phase};
-use crate::{count, descriptor, heap, lot, options};
+use crate::{count, descriptor, heap, lot, options, signal};
 
 /// Starts the runtime if that has not been tried yet. Returns whether it runs.
 pub(crate) fn start() -> bool {
@@ -27,6 +27,10 @@ fn start_once() -> bool {
         descriptor::open::note_inherited();
         // A program whose threads all wait may go on when a signal arrives, or another process
         // writes to memory that it shares.
+        // Before the runtime installs handlers of its own, which call earlier ones.
+        signal::action::take_over();
+        kumihimo_runtime::interrupt::end_waits_when(|| signal::section::is_interrupted(true));
+        signal::section::watch_events();
         let builder = Builder::new().on_deadlock(OnDeadlock::Ignore);
         let builder = match options::get().round_robin {
             true => builder.policy(RoundRobin::default()),
@@ -62,6 +66,9 @@ fn start_once() -> bool {
             }
         };
         phase::set(state);
+        if state == Phase::Started {
+            signal::process::listen();
+        }
     });
     phase::has_started()
 }

@@ -1,24 +1,23 @@
 //! pthread_create(3), pthread_join(3), pthread_exit(3) and their like.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::tls;
 use kumihimo_runtime::park;
-use kumihimo_runtime::thread::{self, Builder};
+use kumihimo_runtime::thread::{self, Builder, JoinHandle};
 use libc::{pthread_attr_t, pthread_t};
 
 use crate::attributes::Plan;
 use crate::deadline::Deadline;
 use crate::entry::{Routine, Start};
 use crate::record::{
-    CREATED, DETACHED, HAS_HANDLE, JOINED, RECORD, Value, created, is_created, record,
+    CANCELED, CREATED, DETACHED, HAS_HANDLE, JOINED, RECORD, Value, created, is_created, record,
 };
-use crate::{count, start};
-
-/// `PTHREAD_CANCELED` of <pthread.h>.
-const CANCELED: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
+use crate::signal::section::{Section, handle_interruption};
+use crate::{cancel, count, signal, start};
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
@@ -99,10 +98,37 @@ unsafe extern "C-unwind" {
 pub(crate) unsafe extern "C-unwind" fn kumi_interpose_pthread_exit(value: *mut c_void) -> ! {
     if is_created() {
         RECORD.with(|record| record.exit_value.set(value));
+        signal::own().cancel.is_over();
     }
     // Runs the cleanup handlers and destructors on the stack, and ends in `run_routine`.
     // SAFETY: the caller's promise.
     unsafe { pthread_exit(value) }
+}
+
+type Outcome = Result<Value, Box<dyn Any + Send>>;
+
+/// Waits until the thread has ended. Returns the handle at the deadline, or if the caller is
+/// cancelled.
+fn wait_for_end(
+    mut handle: JoinHandle<Value>,
+    deadline: Option<Deadline>,
+) -> Result<Outcome, JoinHandle<Value>> {
+    let _section = Section::enter();
+    signal::own().note_waiter();
+    loop {
+        handle = match handle.join_uninterrupted(deadline.and_then(Deadline::instant)) {
+            Ok(outcome) => return Ok(outcome),
+            Err(handle) => handle,
+        };
+        if deadline.is_some_and(Deadline::has_passed) {
+            return Err(handle);
+        }
+        // A handler does not end the wait (pthread_join(3)).
+        handle_interruption();
+        if signal::own().cancel.is_due() {
+            return Err(handle);
+        }
+    }
 }
 
 /// Joins `thread` until `deadline`. `real` is the C library's function for its own threads.
@@ -126,18 +152,15 @@ unsafe fn join_until(
     }
     // SAFETY: only the first one that sets `JOINED` takes the handle.
     let handle = unsafe { record.take() };
-    let outcome = match deadline.map(Deadline::instant) {
-        None | Some(None) => handle.join(),
-        Some(Some(instant)) => match handle.join_until(instant) {
-            Ok(outcome) => outcome,
-            Err(handle) => {
-                // SAFETY: it was taken above.
-                unsafe { record.put(handle) };
-                // Release: the next one that joins reads the handle.
-                record.state.fetch_and(!JOINED, Ordering::Release);
-                return libc::ETIMEDOUT;
-            }
-        },
+    let outcome = match wait_for_end(handle, deadline) {
+        Ok(outcome) => outcome,
+        Err(handle) => {
+            // SAFETY: it was taken above.
+            unsafe { record.put(handle) };
+            // Release: the next one that joins reads the handle.
+            record.state.fetch_and(!JOINED, Ordering::Release);
+            return libc::ETIMEDOUT;
+        }
     };
     if !value.is_null() {
         let end = outcome.map_or(CANCELED, |Value(end)| end);
@@ -163,12 +186,19 @@ unsafe extern "C" {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn kumi_interpose_pthread_join(
+pub(crate) unsafe extern "C-unwind" fn kumi_interpose_pthread_join(
     thread: pthread_t,
     value: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { join_until(thread, value, None, || libc::pthread_join(thread, value)) }
+    loop {
+        cancel::point();
+        // SAFETY: the caller's promise.
+        match unsafe { join_until(thread, value, None, || libc::pthread_join(thread, value)) } {
+            // The caller is cancelled.
+            libc::ETIMEDOUT => {}
+            done => return done,
+        }
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -186,11 +216,12 @@ unsafe extern "C" fn kumi_interpose_pthread_tryjoin_np(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_timedjoin_np(
+unsafe extern "C-unwind" fn kumi_interpose_pthread_timedjoin_np(
     thread: pthread_t,
     value: *mut *mut c_void,
     at: *const libc::timespec,
 ) -> c_int {
+    cancel::point();
     // SAFETY: the caller's promise.
     unsafe {
         let real = || pthread_timedjoin_np(thread, value, at);
@@ -199,12 +230,13 @@ unsafe extern "C" fn kumi_interpose_pthread_timedjoin_np(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_clockjoin_np(
+unsafe extern "C-unwind" fn kumi_interpose_pthread_clockjoin_np(
     thread: pthread_t,
     value: *mut *mut c_void,
     clock: libc::clockid_t,
     at: *const libc::timespec,
 ) -> c_int {
+    cancel::point();
     // SAFETY: the caller's promise.
     unsafe {
         let real = || pthread_clockjoin_np(thread, value, clock, at);

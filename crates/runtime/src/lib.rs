@@ -68,7 +68,8 @@ pub use crate::{
     observe::debug,
     process::mode::supports,
     resource::{builtin_kinds, kind_table, membership, region},
-    wait::{any_ready, cancel, direct_read, future, readiness, spinning, syscall_batch},
+    upcall::signals,
+    wait::{any_ready, cancel, direct_read, future, interrupt, readiness, spinning, syscall_batch},
 };
 
 /// Microprocesses with the interface of `std::thread`, and extensions of it.

@@ -7,10 +7,25 @@ use kumihimo_runtime::park;
 use kumihimo_runtime::readiness::{Interest, Source};
 
 use crate::deadline::Deadline;
+use crate::descriptor::poll::has_ended_wait;
 use crate::descriptor::table;
+use crate::signal::section::Section;
+use crate::{cancel, failed};
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_epoll_wait(
+unsafe extern "C-unwind" fn kumi_interpose_epoll_wait(
+    set: c_int,
+    events: *mut libc::epoll_event,
+    most: c_int,
+    time: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    cancel::around(|| unsafe { epoll_wait(set, events, most, time) })
+}
+
+/// # Safety
+/// As epoll_wait(2).
+unsafe fn epoll_wait(
     set: c_int,
     events: *mut libc::epoll_event,
     most: c_int,
@@ -24,6 +39,7 @@ unsafe extern "C" fn kumi_interpose_epoll_wait(
         Ok(time) => Deadline::after(Duration::from_millis(time)),
         Err(_) => Deadline::Never,
     };
+    let section = Section::enter();
     let mut source = place.source();
     loop {
         let seen = source.as_ref().map(|source| source.seen(Interest::Read));
@@ -39,7 +55,10 @@ unsafe extern "C" fn kumi_interpose_epoll_wait(
         let waited = own.wait(Interest::Read, seen, deadline.instant());
         if own.is_retired() {
             source = None;
+        } else if has_ended_wait() {
+            return failed(libc::EINTR);
         } else if waited.is_err_and(|error| error.kind() != std::io::ErrorKind::TimedOut) {
+            drop(section);
             return look(time);
         }
     }

@@ -8,7 +8,7 @@ use crate::{failed, phase};
 pub(crate) use kept::note_inherited;
 
 /// Notes a descriptor that a call has returned, and returns it.
-pub(super) fn made(fd: c_int) -> c_int {
+pub(crate) fn made(fd: c_int) -> c_int {
     if fd >= 0 {
         table::made(fd);
     }

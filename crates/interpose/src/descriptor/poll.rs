@@ -15,7 +15,8 @@ use libc::{nfds_t, pollfd};
 
 use crate::deadline::{Deadline, check};
 use crate::descriptor::{check_room, returned, table};
-use crate::failed;
+use crate::signal::section::{Section, handle_interruption, is_interrupted};
+use crate::{cancel, failed};
 
 const READ: c_short = libc::POLLIN | libc::POLLRDNORM;
 const WRITE: c_short = libc::POLLOUT | libc::POLLWRNORM;
@@ -63,6 +64,8 @@ unsafe fn poll_one(one: *mut pollfd, deadline: Deadline) -> Option<c_int> {
         // Closed meanwhile, or not to be waited for: the kernel says what there is to say.
         if own.is_retired() {
             source = None;
+        } else if has_ended_wait() {
+            return Some(failed(libc::EINTR));
         } else if let Err(error) = waited {
             if error.kind() != std::io::ErrorKind::TimedOut {
                 return None;
@@ -77,6 +80,11 @@ unsafe fn poll_one(one: *mut pollfd, deadline: Deadline) -> Option<c_int> {
     }
 }
 
+/// Whether a signal or a cancellation has ended a wait that never restarts.
+pub(super) fn has_ended_wait() -> bool {
+    is_interrupted(true) && handle_interruption().ends(true)
+}
+
 /// Descriptors of one wait at most. A wait costs a look-up for each, and a kernel thread costs
 /// little beside so many.
 const MOST: usize = 64;
@@ -89,6 +97,8 @@ pub(super) struct Several(Vec<(c_int, Interest, Arc<Source>, Option<Seen>)>);
 pub(super) enum Chance {
     /// One may be ready, or the time is over.
     Look,
+    /// A handler has run.
+    Interrupted,
     /// The kernel must wait.
     None,
 }
@@ -127,6 +137,7 @@ impl Several {
             .collect();
         match any_ready::wait_any(&all, deadline.instant()) {
             Err(error) if error.kind() != std::io::ErrorKind::TimedOut => Chance::None,
+            Ok(()) if has_ended_wait() => Chance::Interrupted,
             _ => Chance::Look,
         }
     }
@@ -161,8 +172,10 @@ unsafe fn poll_several(all: *mut pollfd, count: usize, deadline: Deadline) -> Op
             0 => {}
             done => return Some(returned(done) as c_int),
         }
-        if several.wait(deadline) == Chance::None {
-            return None;
+        match several.wait(deadline) {
+            Chance::Look => {}
+            Chance::Interrupted => return Some(failed(libc::EINTR)),
+            Chance::None => return None,
         }
     }
 }
@@ -175,6 +188,7 @@ unsafe fn poll_until(all: *mut pollfd, count: nfds_t, deadline: Deadline) -> Opt
     if all.is_null() && count > 0 {
         return None;
     }
+    let _section = Section::enter();
     // SAFETY: the caller's promise.
     unsafe {
         if count == 1
@@ -187,7 +201,12 @@ unsafe fn poll_until(all: *mut pollfd, count: nfds_t, deadline: Deadline) -> Opt
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_poll(all: *mut pollfd, count: nfds_t, time: c_int) -> c_int {
+unsafe extern "C-unwind" fn kumi_interpose_poll(
+    all: *mut pollfd,
+    count: nfds_t,
+    time: c_int,
+) -> c_int {
+    cancel::point();
     if time != 0 && park::may_switch() {
         let deadline = match u64::try_from(time) {
             Ok(time) => Deadline::after(Duration::from_millis(time)),
@@ -195,6 +214,9 @@ unsafe extern "C" fn kumi_interpose_poll(all: *mut pollfd, count: nfds_t, time: 
         };
         // SAFETY: the caller's promise.
         if let Some(done) = unsafe { poll_until(all, count, deadline) } {
+            if done == -1 {
+                cancel::point();
+            }
             return done;
         }
     }
@@ -203,12 +225,13 @@ unsafe extern "C" fn kumi_interpose_poll(all: *mut pollfd, count: nfds_t, time: 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_ppoll(
+unsafe extern "C-unwind" fn kumi_interpose_ppoll(
     all: *mut pollfd,
     count: nfds_t,
     time: *const libc::timespec,
     mask: *const libc::sigset_t,
 ) -> c_int {
+    cancel::point();
     if mask.is_null() && park::may_switch() {
         // SAFETY: the caller's promise.
         let deadline = match unsafe { time.as_ref() } {
@@ -222,6 +245,9 @@ unsafe extern "C" fn kumi_interpose_ppoll(
         };
         // SAFETY: the caller's promise.
         if let Some(done) = unsafe { poll_until(all, count, deadline) } {
+            if done == -1 {
+                cancel::point();
+            }
             return done;
         }
     }

@@ -9,7 +9,8 @@ use libc::{fd_set, timeval};
 
 use crate::deadline::Deadline;
 use crate::descriptor::poll::{Chance, Several};
-use crate::failed;
+use crate::signal::section::Section;
+use crate::{cancel, failed};
 
 /// The words of a set with `FD_SETSIZE` bits.
 const WORDS: usize = libc::FD_SETSIZE / 64;
@@ -53,7 +54,20 @@ fn awaited(saved: &[[u64; WORDS]; 3], numbers: c_int) -> impl Iterator<Item = (c
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_select(
+unsafe extern "C-unwind" fn kumi_interpose_select(
+    numbers: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    special: *mut fd_set,
+    time: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    cancel::around(|| unsafe { select(numbers, read, write, special, time) })
+}
+
+/// # Safety
+/// As select(2).
+unsafe fn select(
     numbers: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -84,8 +98,12 @@ unsafe extern "C" fn kumi_interpose_select(
     let words = (numbers as usize).div_ceil(64);
     let sets = Sets { all: [read, write, special], words };
     let saved = sets.save();
+    let section = Section::enter();
     let mut none = timeval { tv_sec: 0, tv_usec: 0 };
-    let Some(mut several) = Several::new(awaited(&saved, numbers)) else { return real(time) };
+    let Some(mut several) = Several::new(awaited(&saved, numbers)) else {
+        drop(section);
+        return real(time);
+    };
     let done = loop {
         several.note();
         match real(&raw mut none) {
@@ -93,8 +111,13 @@ unsafe extern "C" fn kumi_interpose_select(
             0 => sets.restore(&saved),
             done => break done,
         }
-        if several.wait(deadline) == Chance::None {
-            return real(time);
+        match several.wait(deadline) {
+            Chance::Look => {}
+            Chance::Interrupted => break failed(libc::EINTR),
+            Chance::None => {
+                drop(section);
+                return real(time);
+            }
         }
     };
     if let (Some(length), false) = (length, time.is_null()) {

@@ -11,6 +11,7 @@ use kumihimo_runtime::park;
 use kumihimo_runtime::readiness::Interest;
 use libc::{c_long, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
+use crate::cancel;
 use crate::descriptor::table::{self, Place};
 use crate::descriptor::transfer::{AGAIN, HAS_TIMEOUTS, repeat};
 use crate::descriptor::{check_room, open, pipe, returned};
@@ -89,7 +90,7 @@ fn call(number: c_long, arguments: [usize; 6]) -> isize {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_recvfrom(
+unsafe extern "C-unwind" fn kumi_interpose_recvfrom(
     fd: c_int,
     to: *mut c_void,
     bytes: size_t,
@@ -97,18 +98,20 @@ unsafe extern "C" fn kumi_interpose_recvfrom(
     from: *mut sockaddr,
     length: *mut socklen_t,
 ) -> ssize_t {
-    let (to_at, from_at) = (to.expose_provenance(), from.expose_provenance());
-    let length_at = length.expose_provenance();
-    receive(fd, flags, bytes, |flags| {
-        let arguments = [fd as usize, to_at, bytes, flags as usize, from_at, length_at];
-        call(libc::SYS_recvfrom, arguments)
+    cancel::around(|| {
+        let (to_at, from_at) = (to.expose_provenance(), from.expose_provenance());
+        let length_at = length.expose_provenance();
+        receive(fd, flags, bytes, |flags| {
+            let arguments = [fd as usize, to_at, bytes, flags as usize, from_at, length_at];
+            call(libc::SYS_recvfrom, arguments)
+        })
+        // SAFETY: the caller's promise.
+        .unwrap_or_else(|| unsafe { libc::recvfrom(fd, to, bytes, flags, from, length) })
     })
-    // SAFETY: the caller's promise.
-    .unwrap_or_else(|| unsafe { libc::recvfrom(fd, to, bytes, flags, from, length) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_recv(
+unsafe extern "C-unwind" fn kumi_interpose_recv(
     fd: c_int,
     to: *mut c_void,
     bytes: size_t,
@@ -120,26 +123,32 @@ unsafe extern "C" fn kumi_interpose_recv(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_read(fd: c_int, to: *mut c_void, bytes: size_t) -> ssize_t {
-    // A read of no bytes does not wait, as recv(2) of no bytes may.
-    if bytes == 0 {
+unsafe extern "C-unwind" fn kumi_interpose_read(
+    fd: c_int,
+    to: *mut c_void,
+    bytes: size_t,
+) -> ssize_t {
+    cancel::around(|| {
+        // A read of no bytes does not wait, as recv(2) of no bytes may.
+        if bytes == 0 {
+            // SAFETY: the caller's promise.
+            return unsafe { libc::read(fd, to, bytes) };
+        }
+        let at = to.expose_provenance();
+        receive(fd, 0, bytes, |flags| {
+            call(libc::SYS_recvfrom, [fd as usize, at, bytes, flags as usize, 0, 0])
+        })
+        .or_else(|| {
+            let read = || call(libc::SYS_read, [fd as usize, at, bytes, 0, 0, 0]);
+            pipe::transfer(fd, bytes, Interest::Read, read)
+        })
         // SAFETY: the caller's promise.
-        return unsafe { libc::read(fd, to, bytes) };
-    }
-    let at = to.expose_provenance();
-    receive(fd, 0, bytes, |flags| {
-        call(libc::SYS_recvfrom, [fd as usize, at, bytes, flags as usize, 0, 0])
+        .unwrap_or_else(|| unsafe { libc::read(fd, to, bytes) })
     })
-    .or_else(|| {
-        let read = || call(libc::SYS_read, [fd as usize, at, bytes, 0, 0, 0]);
-        pipe::transfer(fd, bytes, Interest::Read, read)
-    })
-    // SAFETY: the caller's promise.
-    .unwrap_or_else(|| unsafe { libc::read(fd, to, bytes) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose___read_chk(
+unsafe extern "C-unwind" fn kumi_interpose___read_chk(
     fd: c_int,
     to: *mut c_void,
     bytes: size_t,
@@ -151,7 +160,7 @@ unsafe extern "C" fn kumi_interpose___read_chk(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose___recv_chk(
+unsafe extern "C-unwind" fn kumi_interpose___recv_chk(
     fd: c_int,
     to: *mut c_void,
     bytes: size_t,
@@ -164,7 +173,7 @@ unsafe extern "C" fn kumi_interpose___recv_chk(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose___recvfrom_chk(
+unsafe extern "C-unwind" fn kumi_interpose___recvfrom_chk(
     fd: c_int,
     to: *mut c_void,
     bytes: size_t,
@@ -192,24 +201,26 @@ unsafe fn total(parts: *const iovec, count: usize) -> Option<usize> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_recvmsg(
+unsafe extern "C-unwind" fn kumi_interpose_recvmsg(
     fd: c_int,
     message: *mut msghdr,
     flags: c_int,
 ) -> ssize_t {
-    let at = message.expose_provenance();
-    // The total is not known here, so nothing is concluded from a short message.
-    let done = receive(fd, flags, 0, |flags| {
-        call(libc::SYS_recvmsg, [fd as usize, at, flags as usize, 0, 0, 0])
+    cancel::around(|| {
+        let at = message.expose_provenance();
+        // The total is not known here, so nothing is concluded from a short message.
+        let done = receive(fd, flags, 0, |flags| {
+            call(libc::SYS_recvmsg, [fd as usize, at, flags as usize, 0, 0, 0])
+        })
+        // SAFETY: the caller's promise.
+        .unwrap_or_else(|| unsafe { libc::recvmsg(fd, message, flags) });
+        // SAFETY: as above: the kernel has filled it.
+        if done >= 0 && unsafe { (*message).msg_controllen } > 0 {
+            // Descriptors may have come, of sockets with a time-out.
+            HAS_TIMEOUTS.store(true, Ordering::Relaxed);
+        }
+        done
     })
-    // SAFETY: the caller's promise.
-    .unwrap_or_else(|| unsafe { libc::recvmsg(fd, message, flags) });
-    // SAFETY: as above: the kernel has filled it.
-    if done >= 0 && unsafe { (*message).msg_controllen } > 0 {
-        // Descriptors may have come, of sockets with a time-out.
-        HAS_TIMEOUTS.store(true, Ordering::Relaxed);
-    }
-    done
 }
 
 fn message(parts: *const iovec, count: usize) -> msghdr {
@@ -221,24 +232,30 @@ fn message(parts: *const iovec, count: usize) -> msghdr {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
-    let wanted = usize::try_from(count).ok().and_then(|count| unsafe { total(parts, count) });
-    let Some(wanted) = wanted.filter(|wanted| *wanted > 0) else {
-        // SAFETY: as above.
-        return unsafe { libc::readv(fd, parts, count) };
-    };
-    let mut message = message(parts, count as usize);
-    let at = (&raw mut message).expose_provenance();
-    receive(fd, 0, wanted, |flags| {
-        call(libc::SYS_recvmsg, [fd as usize, at, flags as usize, 0, 0, 0])
+unsafe extern "C-unwind" fn kumi_interpose_readv(
+    fd: c_int,
+    parts: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    cancel::around(|| {
+        // SAFETY: the caller's promise.
+        let wanted = usize::try_from(count).ok().and_then(|count| unsafe { total(parts, count) });
+        let Some(wanted) = wanted.filter(|wanted| *wanted > 0) else {
+            // SAFETY: as above.
+            return unsafe { libc::readv(fd, parts, count) };
+        };
+        let mut message = message(parts, count as usize);
+        let at = (&raw mut message).expose_provenance();
+        receive(fd, 0, wanted, |flags| {
+            call(libc::SYS_recvmsg, [fd as usize, at, flags as usize, 0, 0, 0])
+        })
+        // SAFETY: the caller's promise.
+        .unwrap_or_else(|| unsafe { libc::readv(fd, parts, count) })
     })
-    // SAFETY: the caller's promise.
-    .unwrap_or_else(|| unsafe { libc::readv(fd, parts, count) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sendto(
+unsafe extern "C-unwind" fn kumi_interpose_sendto(
     fd: c_int,
     from: *const c_void,
     bytes: size_t,
@@ -246,18 +263,20 @@ unsafe extern "C" fn kumi_interpose_sendto(
     to: *const sockaddr,
     length: socklen_t,
 ) -> ssize_t {
-    let (from_at, to_at) = (from.expose_provenance(), to.expose_provenance());
-    send(fd, flags, bytes, |flags, sent| {
-        let (from, left) = (from_at + sent, bytes - sent);
-        let arguments = [fd as usize, from, left, flags as usize, to_at, length as usize];
-        call(libc::SYS_sendto, arguments)
+    cancel::around(|| {
+        let (from_at, to_at) = (from.expose_provenance(), to.expose_provenance());
+        send(fd, flags, bytes, |flags, sent| {
+            let (from, left) = (from_at + sent, bytes - sent);
+            let arguments = [fd as usize, from, left, flags as usize, to_at, length as usize];
+            call(libc::SYS_sendto, arguments)
+        })
+        // SAFETY: the caller's promise.
+        .unwrap_or_else(|| unsafe { libc::sendto(fd, from, bytes, flags, to, length) })
     })
-    // SAFETY: the caller's promise.
-    .unwrap_or_else(|| unsafe { libc::sendto(fd, from, bytes, flags, to, length) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_send(
+unsafe extern "C-unwind" fn kumi_interpose_send(
     fd: c_int,
     from: *const c_void,
     bytes: size_t,
@@ -268,21 +287,23 @@ unsafe extern "C" fn kumi_interpose_send(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_write(
+unsafe extern "C-unwind" fn kumi_interpose_write(
     fd: c_int,
     from: *const c_void,
     bytes: size_t,
 ) -> ssize_t {
-    let at = from.expose_provenance();
-    send(fd, 0, bytes, |flags, sent| {
-        call(libc::SYS_sendto, [fd as usize, at + sent, bytes - sent, flags as usize, 0, 0])
+    cancel::around(|| {
+        let at = from.expose_provenance();
+        send(fd, 0, bytes, |flags, sent| {
+            call(libc::SYS_sendto, [fd as usize, at + sent, bytes - sent, flags as usize, 0, 0])
+        })
+        .or_else(|| {
+            let write = || call(libc::SYS_write, [fd as usize, at, bytes, 0, 0, 0]);
+            pipe::transfer(fd, bytes, Interest::Write, write)
+        })
+        // SAFETY: the caller's promise.
+        .unwrap_or_else(|| unsafe { libc::write(fd, from, bytes) })
     })
-    .or_else(|| {
-        let write = || call(libc::SYS_write, [fd as usize, at, bytes, 0, 0, 0]);
-        pipe::transfer(fd, bytes, Interest::Write, write)
-    })
-    // SAFETY: the caller's promise.
-    .unwrap_or_else(|| unsafe { libc::write(fd, from, bytes) })
 }
 
 /// Sends a message whose first bytes may have been sent already.
@@ -323,62 +344,68 @@ fn behind(parts: &[iovec], mut sent: usize) -> Vec<iovec> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sendmsg(
+unsafe extern "C-unwind" fn kumi_interpose_sendmsg(
     fd: c_int,
     message: *const msghdr,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let wanted = message.as_ref().and_then(|it| total(it.msg_iov, it.msg_iovlen));
-        wanted
-            .and_then(|wanted| send_message(fd, &*message, flags, wanted))
-            .unwrap_or_else(|| libc::sendmsg(fd, message, flags))
-    }
+    cancel::around(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let wanted = message.as_ref().and_then(|it| total(it.msg_iov, it.msg_iovlen));
+            wanted
+                .and_then(|wanted| send_message(fd, &*message, flags, wanted))
+                .unwrap_or_else(|| libc::sendmsg(fd, message, flags))
+        }
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_writev(
+unsafe extern "C-unwind" fn kumi_interpose_writev(
     fd: c_int,
     parts: *const iovec,
     count: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let wanted = usize::try_from(count).ok().and_then(|count| total(parts, count));
-        wanted
-            .and_then(|wanted| send_message(fd, &message(parts, count as usize), 0, wanted))
-            .unwrap_or_else(|| libc::writev(fd, parts, count))
-    }
+    cancel::around(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let wanted = usize::try_from(count).ok().and_then(|count| total(parts, count));
+            wanted
+                .and_then(|wanted| send_message(fd, &message(parts, count as usize), 0, wanted))
+                .unwrap_or_else(|| libc::writev(fd, parts, count))
+        }
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_accept4(
+unsafe extern "C-unwind" fn kumi_interpose_accept4(
     fd: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    if let Some(place) = socket(fd) {
-        let (address_at, length_at) = (address.expose_provenance(), length.expose_provenance());
-        let accept = || {
-            let arguments = [fd as usize, address_at, length_at, flags as usize, 0, 0];
-            call(libc::SYS_accept4, arguments)
-        };
-        let attempt = || match pipe::when_ready(fd, Interest::Read, accept) {
-            // A socket that does not listen is refused at once.
-            AGAIN if table::option(fd, libc::SO_ACCEPTCONN) != Some(1) => accept(),
-            result => result,
-        };
-        let result = repeat(fd, place, Interest::Read, true, attempt, |_| false);
-        return open::made(returned(result.unwrap_or_else(accept)) as c_int);
-    }
-    // SAFETY: the caller's promise.
-    open::made(unsafe { libc::accept4(fd, address, length, flags) })
+    cancel::around(|| {
+        if let Some(place) = socket(fd) {
+            let (address_at, length_at) = (address.expose_provenance(), length.expose_provenance());
+            let accept = || {
+                let arguments = [fd as usize, address_at, length_at, flags as usize, 0, 0];
+                call(libc::SYS_accept4, arguments)
+            };
+            let attempt = || match pipe::when_ready(fd, Interest::Read, accept) {
+                // A socket that does not listen is refused at once.
+                AGAIN if table::option(fd, libc::SO_ACCEPTCONN) != Some(1) => accept(),
+                result => result,
+            };
+            let result = repeat(fd, place, Interest::Read, true, attempt, |_| false);
+            return open::made(returned(result.unwrap_or_else(accept)) as c_int);
+        }
+        // SAFETY: the caller's promise.
+        open::made(unsafe { libc::accept4(fd, address, length, flags) })
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_accept(
+unsafe extern "C-unwind" fn kumi_interpose_accept(
     fd: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,

@@ -9,6 +9,7 @@ use kumihimo_arch::system_call;
 use kumihimo_runtime::readiness::{Interest, Source};
 
 use crate::descriptor::table::Place;
+use crate::signal::section::{Section, handle_interruption, is_interrupted};
 
 /// Whether any socket may have a time-out (SO_RCVTIMEO, SO_SNDTIMEO): the program has set one, or
 /// has got a socket from another process.
@@ -70,6 +71,7 @@ pub(super) fn repeat(
     mut attempt: impl FnMut() -> isize,
     is_drained: impl Fn(isize) -> bool,
 ) -> Option<isize> {
+    let _section = Section::enter();
     let mut attempts = Attempts { fd, place, interest, source: place.source(), deadline: None };
     loop {
         let seen = attempts.source.as_ref().map(|source| source.seen(interest));
@@ -115,6 +117,9 @@ impl Attempts<'_> {
             return Err(-(libc::EBADF as isize));
         }
         match waited {
+            Ok(()) if is_interrupted(true) && handle_interruption().ends(deadline.is_some()) => {
+                Err(-(libc::EINTR as isize))
+            }
             Ok(()) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => Err(AGAIN),
             Err(error) => Err(-(error.raw_os_error().unwrap_or(libc::EIO) as isize)),

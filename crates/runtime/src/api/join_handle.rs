@@ -209,6 +209,29 @@ impl<T> JoinHandle<T> {
         }
     }
 
+    /// As [`join_until`](JoinHandle::join_until), with or without a deadline. Ends early also where
+    /// the caller has something else to do ([`crate::interrupt::end_waits_when`]).
+    ///
+    /// # Errors
+    /// The handle, if the microprocess has not ended.
+    #[doc(hidden)]
+    pub fn join_uninterrupted(
+        self,
+        deadline: Option<Instant>,
+    ) -> std::result::Result<Result<T>, JoinHandle<T>> {
+        let has_ended = match &self.inner {
+            Inner::Micro(micro) => micro.wait(deadline),
+            Inner::Kernel(handle) => handle.wait(deadline),
+        };
+        if !has_ended {
+            return Err(self);
+        }
+        Ok(match self.inner {
+            Inner::Micro(micro) => micro.take(),
+            Inner::Kernel(handle) => handle.join(),
+        })
+    }
+
     /// Whether the closure has returned, so that `join` does not wait.
     pub fn is_finished(&self) -> bool {
         match &self.inner {

@@ -154,7 +154,8 @@ fn release(vp: &Vp, mp: &'static Mp) {
 }
 
 /// Waits until the microprocess has ended and its outcome can be taken. Blocks the microprocess.
-/// Returns false at `deadline` or when cancelled.
+/// Returns false at `deadline`, when cancelled, and when the caller has something else to do
+/// ([`interrupt`](crate::wait::interrupt)).
 #[inline]
 pub(crate) fn wait(who: Ref, deadline: Option<std::time::Instant>) -> bool {
     let word = &who.mp.join;
@@ -163,6 +164,7 @@ pub(crate) fn wait(who: Ref, deadline: Option<std::time::Instant>) -> bool {
             return true;
         }
         if crate::wait::cancel::would_unwind()
+            || crate::wait::interrupt::is_due()
             || deadline.is_some_and(|d| std::time::Instant::now() >= d)
         {
             return false;
@@ -178,6 +180,7 @@ pub(crate) fn wait(who: Ref, deadline: Option<std::time::Instant>) -> bool {
                 return true;
             }
             let over = crate::wait::cancel::would_unwind()
+                || crate::wait::interrupt::is_due()
                 || deadline.is_some_and(|d| std::time::Instant::now() >= d);
             if over
                 && word.compare_exchange(me, RUNNING, Ordering::AcqRel, Ordering::Acquire).is_ok()

@@ -33,6 +33,8 @@ pub enum Wait {
     Futex(usize),
     /// One of several descriptors.
     Descriptors,
+    /// A signal, under `kumi run`.
+    Signal,
     /// The number of the peer's address space, or 0.
     Gate(u16),
 }
@@ -73,6 +75,7 @@ impl Wait {
             Wait::Future => (17, 0),
             Wait::Futex(a) => (18, a),
             Wait::Descriptors => (19, 0),
+            Wait::Signal => (21, 0),
             Wait::Gate(space) => (20, usize::from(space)),
         }
     }
@@ -99,6 +102,7 @@ impl Wait {
             18 => Wait::Futex(object),
             19 => Wait::Descriptors,
             20 => Wait::Gate(object as u16),
+            21 => Wait::Signal,
             _ => return None,
         })
     }
@@ -126,6 +130,7 @@ impl std::fmt::Display for Wait {
             Wait::Future => write!(f, "a future"),
             Wait::Futex(a) => write!(f, "the futex at {a:#x}"),
             Wait::Descriptors => write!(f, "one of several descriptors"),
+            Wait::Signal => write!(f, "a signal"),
             Wait::Gate(0) => write!(f, "a call from another address space"),
             Wait::Gate(space) => write!(f, "address space {space}, through a gate"),
         }

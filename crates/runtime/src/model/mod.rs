@@ -48,7 +48,7 @@ pub(crate) mod idle {
 #[path = "../wait"]
 pub(crate) mod wait {
     pub(crate) use crate::model::epoll_set as foreign_poll;
-    pub(crate) use crate::model::waiting::{cancel, park};
+    pub(crate) use crate::model::waiting::{cancel, interrupt, park};
 
     pub mod readiness;
 }

@@ -64,6 +64,12 @@ pub(crate) mod park {
     }
 }
 
+pub(crate) mod interrupt {
+    pub(crate) fn is_due() -> bool {
+        false
+    }
+}
+
 pub(crate) mod cancel {
     pub(crate) fn would_unwind() -> bool {
         false

@@ -10,6 +10,7 @@ pub(crate) mod change_check;
 pub(crate) mod handoff;
 pub(crate) mod preempt;
 pub(crate) mod regain;
+pub mod signals;
 pub(crate) mod sticky;
 pub(crate) mod sticky_return;
 pub(crate) mod timekeeper;

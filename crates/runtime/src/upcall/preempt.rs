@@ -39,7 +39,7 @@ use crate::priority::placement::SHORT;
 use crate::scheduler::carrier::Carrier;
 use crate::scheduler::vp::bump;
 use crate::trace_hooks;
-use crate::upcall::{change_check, handoff, sticky, sticky_return};
+use crate::upcall::{change_check, handoff, signals, sticky, sticky_return};
 
 /// Number of attempts to inject a call, within a millisecond, before the kernel thread stands
 /// aside.
@@ -179,6 +179,11 @@ extern "C" fn upcall() {
 #[cold]
 #[inline(never)]
 fn deliver() {
+    deliver_events();
+    signals::after_events();
+}
+
+fn deliver_events() {
     // A loop, rather than delivery in `Carrier::drop`. At a high event rate each delivery would
     // otherwise nest inside the previous one until the stack overflows.
     loop {

@@ -8,7 +8,7 @@ use crate::kernel_thread::no_events::lock;
 use crate::microprocess::wait_reason::Wait;
 use crate::microprocess::waiter::Waiter;
 use crate::wait::readiness::{Interest, Seen, Source};
-use crate::wait::{cancel, park};
+use crate::wait::{cancel, interrupt, park};
 
 /// One descriptor of a wait: its source, the direction, and the edges that were known before it was
 /// found not to be ready.
@@ -38,7 +38,7 @@ pub fn wait_any(all: &[Awaited<'_>], deadline: Option<Instant>) -> io::Result<()
         if !entries.iter().any(is_ready) {
             park::park(Wait::Descriptors, deadline);
         }
-        let is_over = entries.iter().any(is_ready) || cancel::would_unwind();
+        let is_over = entries.iter().any(is_ready) || cancel::would_unwind() || interrupt::is_due();
         if is_over || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             strike_all(&entries, &me);
             cancel::point();

@@ -9,6 +9,7 @@ pub mod cancel;
 pub mod direct_read;
 pub(crate) mod foreign_poll;
 pub mod future;
+pub mod interrupt;
 pub mod park;
 pub mod readiness;
 pub(crate) mod registration;

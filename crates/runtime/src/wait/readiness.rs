@@ -109,6 +109,10 @@ impl Source {
                 crate::wait::cancel::point();
                 return Ok(());
             }
+            if crate::wait::interrupt::is_due() {
+                lock(&entry.waiters).strike(interest, &me);
+                return Ok(());
+            }
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 lock(&entry.waiters).strike(interest, &me);
                 return Err(io::ErrorKind::TimedOut.into());

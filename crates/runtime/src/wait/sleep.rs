@@ -10,7 +10,7 @@ use crate::process::clock::after;
 use crate::process::futex;
 use crate::scheduler::carrier::Carrier;
 use crate::upcall::sticky_return;
-use crate::wait::{cancel, park};
+use crate::wait::{cancel, interrupt, park};
 
 #[cold]
 fn give_way() {
@@ -112,7 +112,7 @@ pub fn sleep_until(deadline: Instant) {
         return;
     }
     let mut waited = false;
-    while Instant::now() < deadline && !cancel::would_unwind() {
+    while Instant::now() < deadline && !cancel::would_unwind() && !interrupt::is_due() {
         park::park(Wait::Sleep, Some(deadline));
         waited = true;
     }

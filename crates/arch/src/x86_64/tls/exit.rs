@@ -75,7 +75,10 @@ unsafe fn release_robust(layout: &Layout, fs: *mut u8) {
         if at == head as usize && pending == 0 {
             return;
         }
-        let tid = fs.offset(layout.tid).cast::<u32>().read();
+        // A mutex that other processes may share has the ID of the kernel thread, which a
+        // microprocess that locks one keeps (`kumi run`).
+        let own = fs.offset(layout.tid).cast::<u32>().read();
+        let owners = [own, libc::gettid().cast_unsigned()];
         // The kernel's limit against circular lists: ROBUST_LIST_LIMIT in
         // include/uapi/linux/futex.h.
         for _ in 0..2048 {
@@ -85,11 +88,11 @@ unsafe fn release_robust(layout: &Layout, fs: *mut u8) {
             let entry = at & !1;
             // Read the link before releasing the mutex, because its new owner relinks it.
             let next = (entry as *const usize).read();
-            owner_died(entry.wrapping_add(futex), tid);
+            owner_died(entry.wrapping_add(futex), owners);
             at = next;
         }
         if pending & !1 != 0 {
-            owner_died((pending & !1).wrapping_add(futex), tid);
+            owner_died((pending & !1).wrapping_add(futex), owners);
         }
         // Empties the list: both links point to the head. The second link is kept just below the
         // head.
@@ -98,14 +101,14 @@ unsafe fn release_robust(layout: &Layout, fs: *mut u8) {
     }
 }
 
-unsafe fn owner_died(word_at: usize, tid: u32) {
+unsafe fn owner_died(word_at: usize, owners: [u32; 2]) {
     const WAITERS: u32 = 0x8000_0000;
     const OWNER_DIED: u32 = 0x4000_0000;
     const TID: u32 = 0x3fff_ffff;
     // SAFETY: the lock word of a robust mutex.
     let lock = unsafe { &*(word_at as *const AtomicU32) };
     let mut now = lock.load(Ordering::Relaxed);
-    while now & TID == tid {
+    while owners.contains(&(now & TID)) {
         // Release: the next owner sees what the dead owner wrote.
         match lock.compare_exchange(
             now,

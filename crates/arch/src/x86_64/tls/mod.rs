@@ -53,7 +53,7 @@ pub use interpose::dlopen::while_linking;
 pub use interpose::setxid;
 use interpose::{dlopen, fork};
 mod number;
-pub use number::block_of;
+pub use number::{block_of, numbered_blocks};
 mod probe;
 mod template;
 

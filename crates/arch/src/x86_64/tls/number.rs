@@ -11,6 +11,9 @@ use crate::cpu::fs_base;
 /// proc_sys_kernel(5)) and below 2^30, because futex words keep flags in the upper bits.
 pub(super) const FIRST: u32 = 0x1000_0000;
 
+/// The number that is used next.
+static NEXT: AtomicU32 = AtomicU32::new(FIRST);
+
 /// Blocks by number, in chunks that are made when they are needed.
 static BLOCKS: [AtomicPtr<Chunk>; CHUNKS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS];
@@ -20,7 +23,6 @@ type Chunk = [AtomicUsize; IN_CHUNK];
 
 /// Returns a number that was never used. glibc compares numbers to distinguish the owners of locks.
 pub(super) fn next() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(FIRST);
     // Relaxed: only uniqueness matters. The numbers leave their range after 800 million blocks, for
     // which memory does not suffice.
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -63,6 +65,12 @@ pub fn block_of(number: u32) -> Option<usize> {
     // SAFETY: null or a chunk, which lives for ever.
     let chunk = unsafe { BLOCKS.get(index / IN_CHUNK)?.load(Ordering::Acquire).as_ref() }?;
     Some(chunk[index % IN_CHUNK].load(Ordering::Acquire)).filter(|block| *block != 0)
+}
+
+/// The blocks that have a number. Their microprocesses may have ended.
+pub fn numbered_blocks() -> impl Iterator<Item = usize> {
+    let last = NEXT.load(Ordering::Relaxed);
+    (FIRST..last).filter_map(block_of)
 }
 
 impl Tls {

@@ -1,0 +1,121 @@
+//! What the kernel calls for a signal that has a handler of the program.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
+
+use kumihimo_arch::signal_mask::NEVER_BLOCKED;
+use kumihimo_runtime::signals::{call_back, interrupts_program, is_on_runtimes_thread};
+
+use crate::phase;
+use crate::signal::queue::Info;
+use crate::signal::{Signals, action, bit, mask, own, process, section, send};
+
+/// Signals of an instruction that cannot continue, if the kernel sends them.
+fn is_fault(signal: c_int, info: &Info) -> bool {
+    let is_synchronous = matches!(
+        signal,
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGSYS
+    );
+    is_synchronous && info.si_code > 0
+}
+
+/// # Safety
+/// Called by the kernel.
+pub(super) unsafe extern "C-unwind" fn entry(signal: c_int, info: *mut Info, context: *mut c_void) {
+    let context = context.cast::<libc::ucontext_t>();
+    if !phase::has_started() {
+        // SAFETY: as this function.
+        return unsafe { action::call(signal, info, context) };
+    }
+    let own = own();
+    // SAFETY: the kernel's.
+    let told = unsafe { &*info };
+    if is_fault(signal, told) {
+        // SAFETY: as this function.
+        return unsafe { run(own, signal, info, context) };
+    }
+    let is_kick = send::is_kick(told);
+    let is_program = !is_on_runtimes_thread() || interrupts_program();
+    if is_program && own.depth.get() == 0 {
+        if !is_kick {
+            // SAFETY: as above.
+            return unsafe { run(own, signal, info, context) };
+        }
+        // No handler of another signal looks into the queue meanwhile.
+        own.depth.set(1);
+        let taken = own.queue.take(signal);
+        own.depth.set(0);
+        // Without one, the kick was for a thread that has moved, or has handled it already.
+        if let Some(mut taken) = taken {
+            // SAFETY: as above.
+            unsafe { run(own, signal, &raw mut taken, context) };
+        }
+    } else if is_kick {
+        // It waits in the queue of its thread, which looks there at the end of its section.
+        call_back();
+    } else if is_program {
+        // At the end of the section, or when the wait has ended.
+        if own.queue.add(signal, told)
+            && let Some(waiter) = own.waiter()
+        {
+            waiter.wake();
+        }
+    } else {
+        process::put_aside(signal, told);
+    }
+}
+
+/// Runs the program's handler.
+///
+/// # Safety
+/// In a signal handler with this context, which has interrupted code of the program.
+unsafe fn run(own: &Signals, signal: c_int, info: *mut Info, context: *mut libc::ucontext_t) {
+    let action = action::of(signal);
+    if action.is_once() {
+        action::reset(signal);
+    }
+    own.handled.set(own.handled.get() + 1);
+    if !action.restarts() {
+        own.interrupting.set(own.interrupting.get() + 1);
+    }
+    let is_micro = is_on_runtimes_thread();
+    // SAFETY: the kernel's context.
+    let mask_of_code = unsafe { mask::of_context(context) };
+    if is_micro {
+        // The kernel has set this mask; the handler may wait, and go on elsewhere.
+        let during = mask_of_code | action.mask_during(signal);
+        // A mask that has SIGBUS is not the kernel's: see `NEVER_BLOCKED`.
+        let kept = own.mask.load(Ordering::Relaxed) & NEVER_BLOCKED;
+        mask::note(own, during | kept);
+        // SAFETY: the program's handler, as the kernel would call it.
+        unsafe { action.call(signal, info, context) };
+        // The handler may have changed the mask to return to.
+        // SAFETY: as above.
+        let after = unsafe { mask::of_context(context) } | kept;
+        mask::note(own, after);
+        // SAFETY: as above.
+        unsafe { forget_signal_stack(context) };
+    } else {
+        // SAFETY: as above.
+        unsafe { action.call(signal, info, context) };
+    }
+    section::look(own);
+}
+
+/// Has the end of the handler (sigreturn(2)) leave the alternate stack as it is. The microprocess
+/// may go on on another kernel thread, which has one of its own.
+///
+/// # Safety
+/// The kernel's context of the running handler.
+unsafe fn forget_signal_stack(context: *mut libc::ucontext_t) {
+    /// No valid flag: the kernel does not change the stack then (`restore_altstack` in
+    /// kernel/signal.c), and goes on.
+    const REFUSED: c_int = 0x4b4d;
+    // SAFETY: the caller's promise.
+    unsafe { (*context).uc_stack.ss_flags = REFUSED };
+}
+
+/// Whether `signal` is open in the calling thread.
+pub(super) fn is_open(own: &Signals, signal: c_int) -> bool {
+    own.mask.load(Ordering::SeqCst) & bit(signal) == 0
+}

@@ -1,0 +1,262 @@
+//! Signals for the process that no thread of the program takes in the kernel, and timers that signal
+//! one thread.
+//!
+//! The kernel passes a signal for the process to a thread that has it open. Of the microprocesses it
+//! knows those that run. If the first thread blocks a signal, and only microprocesses that wait have
+//! it open, nobody would hear it. So a kernel thread of this library listens to such signals, and
+//! sends each to a thread that has it open. It also receives what a kernel thread of the runtime
+//! could not handle where it was interrupted, and the signals of timers that the program has set up
+//! for a microprocess (`SIGEV_THREAD_ID` of timer_create(2)).
+
+use std::ffi::c_int;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use kumihimo_arch::{signal_mask, system_call, tls};
+
+use crate::record;
+use crate::signal::queue::{Info, Queue};
+use crate::signal::{Signals, bit, entry, own, section, send};
+
+/// The signals that microprocesses have had open.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+/// The signals that the first thread blocks.
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
+/// The signals for which a thread has waited, or a descriptor was made: the kernel passes them.
+static LEFT: AtomicU64 = AtomicU64::new(0);
+/// The signals of timers for microprocesses.
+static TIMED: AtomicU64 = AtomicU64::new(0);
+/// The kernel thread that listens; 0 before it does.
+static LISTENER: AtomicU32 = AtomicU32::new(0);
+/// Signals that a handler could not handle where it was called. The listener is the owner.
+static ASIDE: Queue = Queue::new();
+/// Timers for microprocesses: the kernel's ID, and the number of the thread.
+static TIMERS: Mutex<Vec<(c_int, u32)>> = Mutex::new(Vec::new());
+
+/// A signal of the C library that no program sends: it has the listener look again.
+pub(super) const LOOK_AGAIN: c_int = 32;
+
+/// What the listener waits for.
+fn wanted() -> u64 {
+    let unheard = OPENED.load(Ordering::SeqCst) & BLOCKED.load(Ordering::SeqCst);
+    unheard & !LEFT.load(Ordering::SeqCst) | TIMED.load(Ordering::SeqCst)
+}
+
+/// Changes what is wanted, and tells the listener if it has changed.
+fn change(f: impl FnOnce()) {
+    let before = wanted();
+    f();
+    if wanted() != before {
+        look_again();
+    }
+}
+
+fn look_again() {
+    let listener = LISTENER.load(Ordering::SeqCst);
+    if listener != 0 {
+        send::kick(listener, LOOK_AGAIN);
+    }
+}
+
+/// Notes that a microprocess has these signals open.
+#[inline]
+pub(super) fn note_open(open: u64) {
+    if open & !OPENED.load(Ordering::Relaxed) != 0 {
+        change(|| {
+            OPENED.fetch_or(open, Ordering::SeqCst);
+        });
+    }
+}
+
+/// Notes the mask of the calling kernel thread, if that is the first one.
+pub(super) fn note_mask_of_kernel_thread(mask: u64) {
+    // SAFETY: take nothing.
+    if unsafe { libc::gettid() == libc::getpid() } {
+        change(|| BLOCKED.store(mask, Ordering::SeqCst));
+    }
+}
+
+/// Leaves these signals to the kernel: somebody waits for them there.
+pub(super) fn leave(set: u64) {
+    if set & !LEFT.load(Ordering::Relaxed) != 0 {
+        change(|| {
+            LEFT.fetch_or(set, Ordering::SeqCst);
+        });
+    }
+}
+
+/// Puts a signal aside that came where no handler may run. Async-signal-safe.
+pub(super) fn put_aside(signal: c_int, info: &Info) {
+    ASIDE.add(signal, info);
+    look_again();
+}
+
+/// Starts the kernel thread that listens.
+pub(crate) fn listen() {
+    note_mask_of_kernel_thread(super::mask::of_caller());
+    let builder = std::thread::Builder::new().name("kumi-signals".into()).stack_size(64 << 10);
+    // Without the thread, signals reach the threads that run.
+    let started = signal_mask::spawn_blocked(builder, || {
+        let mask = u64::MAX;
+        let at = (&raw const mask).expose_provenance();
+        // SAFETY: one live word. The C library's signal, too.
+        unsafe {
+            system_call(libc::SYS_rt_sigprocmask, [libc::SIG_BLOCK as usize, at, 0, 8, 0, 0]);
+            LISTENER.store(libc::gettid().cast_unsigned(), Ordering::SeqCst);
+        }
+        // The thread is of this library: it handles nothing itself.
+        let _section = section::Section::enter();
+        loop {
+            listen_once();
+        }
+    });
+    // A timer needs its ID.
+    while started.is_ok() && LISTENER.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+}
+
+fn listen_once() {
+    loop {
+        let aside = ASIDE.pending();
+        if aside == 0 {
+            break;
+        }
+        let signal = aside.trailing_zeros() as c_int + 1;
+        if let Some(info) = ASIDE.take(signal) {
+            pass_on(signal, &info);
+        }
+    }
+    let set = wanted() | bit(LOOK_AGAIN);
+    let mut info = std::mem::MaybeUninit::<Info>::zeroed();
+    let (set_at, info_at) =
+        ((&raw const set).expose_provenance(), info.as_mut_ptr().expose_provenance());
+    // SAFETY: live structures.
+    let signal =
+        unsafe { system_call(libc::SYS_rt_sigtimedwait, [set_at, info_at, 0, 8, 0, 0]) } as c_int;
+    // SAFETY: written by the call, or zeroes.
+    let info = unsafe { info.assume_init() };
+    if signal > 0 && signal != LOOK_AGAIN && !send::is_kick(&info) {
+        match timer_thread(&info) {
+            Some(number) => {
+                if let Some(thread) = record::with_number(number) {
+                    // SAFETY: a block of this library.
+                    send::send(unsafe { &record::record(thread).signals }, signal, &info);
+                }
+            }
+            None => pass_on(signal, &info),
+        }
+    }
+}
+
+/// Passes a signal for the process to a thread that has it open. If none has, the kernel keeps it.
+fn pass_on(signal: c_int, info: &Info) {
+    // SAFETY: takes nothing.
+    let process = unsafe { libc::getpid() };
+    if BLOCKED.load(Ordering::SeqCst) & bit(signal) == 0
+        && send::queue_to(process.cast_unsigned(), signal, info) == 0
+    {
+        return;
+    }
+    if let Some(signals) = with_open(signal) {
+        send::send(signals, signal, info);
+        return;
+    }
+    OPENED.fetch_and(!bit(signal), Ordering::SeqCst);
+    let at = std::ptr::from_ref(info).expose_provenance();
+    let arguments = [process as usize, signal as usize, at, 0, 0, 0];
+    // SAFETY: a live structure of the kernel's size.
+    unsafe { system_call(libc::SYS_rt_sigqueueinfo, arguments) };
+}
+
+/// The signals of a living microprocess that has `signal` open.
+fn with_open<'a>(signal: c_int) -> Option<&'a Signals> {
+    tls::numbered_blocks().find_map(|block| {
+        // SAFETY: blocks are never freed.
+        let record = unsafe { record::created(block as libc::pthread_t) }?;
+        let signals = &record.signals;
+        let is_meant = signals.is_alive() && entry::is_open(signals, signal);
+        is_meant.then_some(signals)
+    })
+}
+
+/// The number of the thread that a timer's signal is for.
+fn timer_thread(info: &Info) -> Option<u32> {
+    if info.si_code != libc::SI_TIMER {
+        return None;
+    }
+    // SAFETY: a timer's signal has its ID where others have the process; sigaction(2).
+    let timer = unsafe { info.si_pid() };
+    let timers = kumihimo_runtime::lock(&TIMERS);
+    timers.iter().find(|(own, _)| *own == timer).map(|(_, number)| *number)
+}
+
+/// `sigev_notify_thread_id` of sigevent(3).
+fn thread_of(event: &libc::sigevent) -> Option<u32> {
+    (event.sigev_notify == libc::SIGEV_THREAD_ID)
+        .then(|| event.sigev_notify_thread_id.cast_unsigned())
+}
+
+/// Replaces timer_create(2), for timers that signal a microprocess.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_timer_create(
+    clock: libc::clockid_t,
+    event: *mut libc::sigevent,
+    to: *mut libc::timer_t,
+) -> c_int {
+    let listener = LISTENER.load(Ordering::SeqCst);
+    // SAFETY: the caller's promise.
+    let number = unsafe { event.as_ref() }.and_then(thread_of);
+    let number = number.filter(|number| record::with_number(*number).is_some());
+    let Some(number) = number.filter(|_| listener != 0) else {
+        // SAFETY: as above.
+        return unsafe { libc::timer_create(clock, event, to) };
+    };
+    section::within(|| {
+        // SAFETY: as above.
+        let mut own = unsafe { *event };
+        own.sigev_notify_thread_id = listener.cast_signed();
+        // SAFETY: as above.
+        let done = unsafe { libc::timer_create(clock, &raw mut own, to) };
+        if done == 0 {
+            // SAFETY: written by the call. The C library passes the kernel's ID.
+            let timer = unsafe { *to }.addr() as c_int;
+            kumihimo_runtime::lock(&TIMERS).push((timer, number));
+            change(|| {
+                TIMED.fetch_or(bit(own.sigev_signo), Ordering::SeqCst);
+            });
+        }
+        done
+    })
+}
+
+/// Replaces timer_delete(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_timer_delete(timer: libc::timer_t) -> c_int {
+    section::within(|| {
+        kumihimo_runtime::lock(&TIMERS).retain(|(own, _)| *own != timer.addr() as c_int);
+    });
+    // SAFETY: the caller's promise.
+    unsafe { libc::timer_delete(timer) }
+}
+
+/// Replaces signalfd(2): what it reads, the kernel keeps.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_signalfd(
+    fd: c_int,
+    set: *const libc::sigset_t,
+    flags: c_int,
+) -> c_int {
+    if !set.is_null() {
+        // SAFETY: the caller's promise.
+        leave(unsafe { super::mask::word(set) });
+    }
+    // SAFETY: as above.
+    let done = unsafe { libc::signalfd(fd, set, flags) };
+    if fd == -1 { crate::descriptor::open::made(done) } else { done }
+}
+
+/// Begins the caller's, a microprocess.
+pub(super) fn begin() {
+    note_open(!own().mask.load(Ordering::SeqCst));
+}
