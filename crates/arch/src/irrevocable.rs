@@ -46,6 +46,7 @@ impl Irrevocable {
         const GET_KEYRING_ID: usize = 0;
         const THREAD_KEYRING: isize = -1;
         const SESSION_KEYRING: isize = -3;
+        const KCMP_VM: usize = 1;
         const KCMP_FILES: usize = 2;
         const KCMP_FS: usize = 3;
         const QUERY: usize = u32::MAX as usize;
@@ -61,7 +62,10 @@ impl Irrevocable {
             |which: isize| ask(libc::SYS_keyctl, [GET_KEYRING_ID, which.cast_unsigned(), 0, 0, 0]);
         // SAFETY: takes nothing.
         let own = unsafe { system_call(libc::SYS_gettid, [0; 6]) }.cast_unsigned();
-        let shared = |what| ask(libc::SYS_kcmp, [leader as usize, own, what, 0, 0]);
+        let compared = |what| ask(libc::SYS_kcmp, [leader as usize, own, what, 0, 0]);
+        // After its end, the first thread has nothing to compare with, not even memory.
+        let has_leader = compared(KCMP_VM) == 0;
+        let shared = |what| if has_leader { compared(what) } else { 0 };
         let mut capabilities = [0; 6];
         let mut header = [CAPABILITY_VERSION, 0];
         ask(libc::SYS_capget, [at_mut(&mut header), at_mut(&mut capabilities), 0, 0, 0]);

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use crate::attributes::Plan;
 use crate::record::{CANCELED, RECORD, Value};
-use crate::signal;
+use crate::{last, signal};
 
 /// It may unwind: pthread_exit(3) does so, up to `run_routine`.
 pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
@@ -45,6 +45,7 @@ impl Start {
         signal::own().begin();
         // SAFETY: the structure lives until the call returns.
         let has_exited = unsafe { run_routine(&mut self) };
+        last::thread_ends();
         signal::own().end();
         Value(if has_exited { RECORD.with(|record| record.exit_value.get()) } else { self.value })
     }

@@ -8,7 +8,7 @@
 //!   it has; [`options`] of `kumi run`;
 //!   [`count`] of threads.
 //! - [`thread`]: creation, join and end; its [`entry`], its [`record`]; [`attributes`];
-//!   [`identity`].
+//!   [`identity`]; the [`last`] one.
 //! - [`lot`]: where microprocesses wait for an address. [`mutex`], [`condition`], [`rwlock`],
 //!   [`semaphore`], [`barrier`], [`spin`] and [`futex`] are built on it, [`c11`] on these.
 //! - [`descriptor`]: sockets, and what the program closes.
@@ -41,6 +41,7 @@ mod futex;
 mod heap;
 mod identity;
 mod loom;
+mod last;
 mod lot;
 mod mutex;
 mod options;

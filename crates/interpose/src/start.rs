@@ -8,7 +8,7 @@ use kumihimo_policy::{Feedback, RoundRobin};
 use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
 
 use crate::phase::{self, Phase};
-use crate::{count, descriptor, heap, lot, options, signal};
+use crate::{count, descriptor, heap, last, lot, options, signal};
 
 /// Starts the runtime if that has not been tried yet. Returns whether it runs.
 pub(crate) fn start() -> bool {
@@ -67,6 +67,7 @@ fn start_once() -> bool {
         };
         phase::set(state);
         if state == Phase::Started {
+            last::begin();
             signal::process::listen();
         }
     });
@@ -103,5 +104,7 @@ unsafe extern "C" fn after_fork() {
 unsafe extern "C" fn in_child() {
     heap::release();
     lot::forget();
+    signal::own().forget();
+    last::begin_child();
     phase::set(Phase::Off);
 }

@@ -17,7 +17,7 @@ use crate::record::{
     CANCELED, CREATED, DETACHED, HAS_HANDLE, JOINED, RECORD, Value, created, is_created, record,
 };
 use crate::signal::section::{Section, handle_interruption};
-use crate::{cancel, count, signal, start};
+use crate::{cancel, count, last, phase, signal, start};
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
@@ -34,17 +34,26 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
         None
     };
     let Some(plan) = plan else {
-        // SAFETY: the caller's promise. The C library's routines may unwind, as this one says.
-        let done = unsafe {
-            let routine =
-                std::mem::transmute::<Routine, extern "C" fn(*mut c_void) -> *mut c_void>(routine);
-            libc::pthread_create(to, attributes, routine, argument)
+        let create = |routine: Routine, argument| {
+            // SAFETY: the caller's promise. The C library's routines may unwind, as this one says.
+            unsafe {
+                let routine = std::mem::transmute::<
+                    Routine,
+                    extern "C" fn(*mut c_void) -> *mut c_void,
+                >(routine);
+                libc::pthread_create(to, attributes, routine, argument)
+            }
+        };
+        let done = match phase::has_started() {
+            true => last::counted(routine, argument, create),
+            false => create(routine, argument),
         };
         if done == 0 {
             count::KERNEL_THREADS.fetch_add(1, Ordering::Relaxed);
         }
         return done;
     };
+    last::thread_begins();
     // SAFETY: the caller's promise.
     match unsafe { create(to, &plan, Start::new(routine, argument, &plan)) } {
         Ok(()) => {
@@ -52,7 +61,10 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
             0
         }
         // As the C library for any lack of memory or threads.
-        Err(_) => libc::EAGAIN,
+        Err(_) => {
+            last::thread_does_not_begin();
+            libc::EAGAIN
+        }
     }
 }
 

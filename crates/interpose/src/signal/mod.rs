@@ -27,6 +27,7 @@ mod wait;
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use kumihimo_runtime::park::Waiter;
@@ -58,7 +59,8 @@ pub(crate) struct Signals {
     handled: Cell<u64>,
     interrupting: Cell<u64>,
     /// Set before [`has_waiter`](Signals::has_waiter), and not changed after that.
-    waiter: UnsafeCell<Option<Waiter>>,
+    /// Not dropped: the end of a thread may come after its thread-local variables were dropped.
+    waiter: UnsafeCell<MaybeUninit<Waiter>>,
     has_waiter: AtomicBool,
     /// Whether the thread is a microprocess that runs.
     is_alive: AtomicBool,
@@ -75,7 +77,7 @@ impl Signals {
             waits_on: AtomicU32::new(0),
             handled: Cell::new(0),
             interrupting: Cell::new(0),
-            waiter: UnsafeCell::new(None),
+            waiter: UnsafeCell::new(MaybeUninit::uninit()),
             has_waiter: AtomicBool::new(false),
             is_alive: AtomicBool::new(false),
             cancel: crate::cancel::Cancel::new(),
@@ -88,14 +90,14 @@ impl Signals {
             return None;
         }
         // SAFETY: set before the flag, and not changed while the thread lives.
-        unsafe { (*self.waiter.get()).as_ref() }
+        Some(unsafe { (*self.waiter.get()).assume_init_ref() })
     }
 
     /// Notes how to wake the calling thread.
     pub(crate) fn note_waiter(&self) {
         if !self.has_waiter.load(Ordering::Relaxed) {
             // SAFETY: nobody reads it before the flag is set.
-            unsafe { *self.waiter.get() = Some(kumihimo_runtime::park::current()) };
+            unsafe { (*self.waiter.get()).write(kumihimo_runtime::park::current()) };
             self.has_waiter.store(true, Ordering::Release);
         }
     }
@@ -116,6 +118,11 @@ impl Signals {
 
     pub(crate) fn is_in_section(&self) -> bool {
         self.depth.get() != 0
+    }
+
+    /// The child of a fork begins without signals that wait; fork(2).
+    pub(crate) fn forget(&self) {
+        self.queue.clear();
     }
 
     /// Ends the calling thread's: what is pending goes with it.

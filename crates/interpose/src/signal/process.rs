@@ -36,6 +36,9 @@ static TIMERS: Mutex<Vec<(c_int, u32)>> = Mutex::new(Vec::new());
 /// A signal of the C library that no program sends: it has the listener look again.
 pub(super) const LOOK_AGAIN: c_int = 32;
 
+/// No thread has this number.
+const NOBODY: u32 = 0;
+
 /// What the listener waits for.
 fn wanted() -> u64 {
     let unheard = OPENED.load(Ordering::SeqCst) & BLOCKED.load(Ordering::SeqCst);
@@ -210,7 +213,13 @@ unsafe extern "C" fn kumi_interpose_timer_create(
     let number = number.filter(|number| record::with_number(*number).is_some());
     let Some(number) = number.filter(|_| listener != 0) else {
         // SAFETY: as above.
-        return unsafe { libc::timer_create(clock, event, to) };
+        let done = unsafe { libc::timer_create(clock, event, to) };
+        if done == 0 && listener != 0 {
+            // SAFETY: written by the call.
+            let timer = unsafe { *to }.addr() as c_int;
+            section::within(|| kumihimo_runtime::lock(&TIMERS).retain(|(own, _)| *own != timer));
+        }
+        return done;
     };
     section::within(|| {
         // SAFETY: as above.
@@ -221,7 +230,10 @@ unsafe extern "C" fn kumi_interpose_timer_create(
         if done == 0 {
             // SAFETY: written by the call. The C library passes the kernel's ID.
             let timer = unsafe { *to }.addr() as c_int;
-            kumihimo_runtime::lock(&TIMERS).push((timer, number));
+            let mut timers = kumihimo_runtime::lock(&TIMERS);
+            timers.retain(|(own, _)| *own != timer);
+            timers.push((timer, number));
+            drop(timers);
             change(|| {
                 TIMED.fetch_or(bit(own.sigev_signo), Ordering::SeqCst);
             });
@@ -234,7 +246,12 @@ unsafe extern "C" fn kumi_interpose_timer_create(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_timer_delete(timer: libc::timer_t) -> c_int {
     section::within(|| {
-        kumihimo_runtime::lock(&TIMERS).retain(|(own, _)| *own != timer.addr() as c_int);
+        let mut timers = kumihimo_runtime::lock(&TIMERS);
+        // A signal that it has sent before may be on its way: for nobody.
+        if let Some((_, number)) = timers.iter_mut().find(|(own, _)| *own == timer.addr() as c_int)
+        {
+            *number = NOBODY;
+        }
     });
     // SAFETY: the caller's promise.
     unsafe { libc::timer_delete(timer) }
