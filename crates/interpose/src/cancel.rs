@@ -202,18 +202,25 @@ unsafe extern "C-unwind" fn on_cancel(
 ) {
     // SAFETY: the kernel's.
     if !send::is_kick(unsafe { &*info }) {
-        let original = ORIGINAL.load(Ordering::SeqCst);
-        if original > libc::SIG_IGN {
-            // SAFETY: the C library's handler.
-            unsafe { std::mem::transmute::<usize, Handler>(original)(signal, info, context) };
-        }
-        return;
+        // SAFETY: as this function.
+        return unsafe { call_original(signal, info, context) };
     }
     let own = own();
     let is_program = !is_on_runtimes_thread() || interrupts_program();
     if !is_program || own.is_in_section() {
         call_back();
-    } else if own.cancel.is_asynchronous.load(Ordering::SeqCst) {
-        point();
+    } else if own.cancel.is_due() && own.cancel.is_asynchronous.load(Ordering::SeqCst) {
+        // The C library's handler ends the thread here, if it finds its own signal.
+        let mut info = send::Sent::new(signal, libc::SI_TKILL, 0);
+        // SAFETY: as this function.
+        unsafe { call_original(signal, &raw mut info, context) };
+    }
+}
+
+unsafe fn call_original(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let original = ORIGINAL.load(Ordering::SeqCst);
+    if original > libc::SIG_IGN {
+        // SAFETY: the C library's handler.
+        unsafe { std::mem::transmute::<usize, Handler>(original)(signal, info, context) };
     }
 }

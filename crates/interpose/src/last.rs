@@ -8,6 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::entry::Routine;
+use crate::phase;
 
 /// Threads that have not ended.
 static LIVING: AtomicU64 = AtomicU64::new(1);
@@ -48,11 +49,6 @@ unsafe extern "C" fn ends(round: *mut c_void) {
     }
 }
 
-/// The child of a fork has one thread.
-pub(crate) fn begin_child() {
-    LIVING.store(1, Ordering::SeqCst);
-}
-
 /// Counts a thread that begins.
 pub(crate) fn thread_begins() {
     LIVING.fetch_add(1, Ordering::Relaxed);
@@ -65,6 +61,10 @@ pub(crate) fn thread_does_not_begin() {
 
 /// Counts the end of the calling thread. Ends the process if it was the last one.
 pub(crate) fn thread_ends() {
+    if !phase::has_started() {
+        // In the child of a fork, where the C library counts.
+        return;
+    }
     // AcqRel: handlers of the exit see what the other threads have done.
     if LIVING.fetch_sub(1, Ordering::AcqRel) == 1 {
         // SAFETY: an integer.

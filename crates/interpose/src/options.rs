@@ -38,6 +38,7 @@ pub(crate) fn get() -> &'static Options {
 
 /// Runs before `main`, in each program that has the libraries.
 extern "C" fn before_main() {
+    crate::real::find_all();
     if get().without_children {
         forget_libraries();
     }

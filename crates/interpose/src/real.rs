@@ -17,7 +17,7 @@ macro_rules! define {
                 use std::sync::atomic::AtomicUsize;
 
                 /// Address of the next definition; 0 before its first use.
-                static NEXT: AtomicUsize = AtomicUsize::new(0);
+                pub(super) static NEXT: AtomicUsize = AtomicUsize::new(0);
 
                 // All registers that carry arguments are kept, AL included, which counts the
                 // vector registers of a variadic call (System V ABI 3.2.3). No function of the list
@@ -59,10 +59,26 @@ macro_rules! define {
                 );
             }
         )*
+
+        /// Each name, terminated by NUL, and where its address is.
+        static ALL: &[(&str, &AtomicUsize)] =
+            &[$((concat!(stringify!($name), "\0"), &$name::NEXT)),*];
     };
 }
 
 names!(define);
+
+/// Finds all of them before the program begins. dlsym(3) clears the error that dlerror(3) has for
+/// the calling thread, so a later search would take away the program's.
+pub(crate) fn find_all() {
+    for (name, to) in ALL {
+        // SAFETY: a string, terminated by NUL.
+        unsafe { find(name.as_ptr().cast(), to) };
+    }
+    // Those that this version of the C library does not have.
+    // SAFETY: takes nothing.
+    unsafe { libc::dlerror() };
+}
 
 /// Finds the next definition of `name` and stores its address.
 ///

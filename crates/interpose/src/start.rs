@@ -105,6 +105,5 @@ unsafe extern "C" fn in_child() {
     heap::release();
     lot::forget();
     signal::own().forget();
-    last::begin_child();
     phase::set(Phase::Off);
 }

@@ -46,6 +46,7 @@ pub(super) fn with<R>(mask: u64, f: impl FnOnce() -> R) -> R {
     let before = own.mask.load(Ordering::SeqCst);
     process::note_open(!mask);
     note(own, mask);
+    process::adopt(own, mask);
     let done = f();
     note(own, before);
     done
@@ -61,6 +62,7 @@ fn changed() {
     } else {
         process::note_mask_of_kernel_thread(mask);
     }
+    process::adopt(own, mask);
     section::look(own);
 }
 
@@ -111,9 +113,8 @@ unsafe extern "C" fn kumi_interpose_sigaltstack(
 unsafe extern "C" fn kumi_interpose_sigpending(to: *mut sigset_t) -> c_int {
     // SAFETY: the caller's promise.
     let done = unsafe { libc::sigpending(to) };
-    if done == 0 && record::is_created() {
-        let own = own();
-        let waiting = own.queue.pending() & own.mask.load(Ordering::SeqCst);
+    if done == 0 && phase::has_started() {
+        let waiting = (own().queue.pending() | process::held()) & of_caller();
         // SAFETY: written by the call. The set begins with the kernel's word.
         unsafe { *to.cast::<u64>() |= waiting };
     }

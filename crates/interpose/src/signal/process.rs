@@ -10,7 +10,7 @@
 
 use std::ffi::c_int;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use kumihimo_arch::{signal_mask, system_call, tls};
 
@@ -35,6 +35,19 @@ static TIMERS: Mutex<Vec<(c_int, u32)>> = Mutex::new(Vec::new());
 
 /// A signal of the C library that no program sends: it has the listener look again.
 pub(super) const LOOK_AGAIN: c_int = 32;
+
+/// Signals for the process that no thread has open.
+static HELD: Mutex<Vec<(c_int, Held)>> = Mutex::new(Vec::new());
+/// Which these are.
+static HELD_BITS: AtomicU64 = AtomicU64::new(0);
+/// The block of the first thread, if it has started the runtime.
+static FIRST: AtomicUsize = AtomicUsize::new(0);
+
+/// What the kernel has told about a signal.
+struct Held(Info);
+
+// SAFETY: the addresses in it are values.
+unsafe impl Send for Held {}
 
 /// No thread has this number.
 const NOBODY: u32 = 0;
@@ -96,6 +109,10 @@ pub(super) fn put_aside(signal: c_int, info: &Info) {
 
 /// Starts the kernel thread that listens.
 pub(crate) fn listen() {
+    // SAFETY: take nothing.
+    if unsafe { libc::gettid() == libc::getpid() } {
+        FIRST.store(kumihimo_arch::cpu::fs_base(), Ordering::SeqCst);
+    }
     note_mask_of_kernel_thread(super::mask::of_caller());
     let builder = std::thread::Builder::new().name("kumi-signals".into()).stack_size(64 << 10);
     // Without the thread, signals reach the threads that run.
@@ -152,24 +169,80 @@ fn listen_once() {
     }
 }
 
-/// Passes a signal for the process to a thread that has it open. If none has, the kernel keeps it.
+/// Passes a signal for the process to a thread that has it open. If none has, it is held.
 fn pass_on(signal: c_int, info: &Info) {
-    // SAFETY: takes nothing.
-    let process = unsafe { libc::getpid() };
-    if BLOCKED.load(Ordering::SeqCst) & bit(signal) == 0
-        && send::queue_to(process.cast_unsigned(), signal, info) == 0
+    // The kernel would take it back by rt_sigqueueinfo(2), but not with these data.
+    hold(signal, info);
+    let is_mains = BLOCKED.load(Ordering::SeqCst) & bit(signal) == 0;
+    let first = FIRST.load(Ordering::SeqCst);
+    if is_mains && first != 0 {
+        if let Some(info) = take_held(bit(signal)) {
+            // SAFETY: the block of the first thread, which lives as long as the process.
+            let signals = unsafe { &record::record(first as libc::pthread_t).signals };
+            signals.queue.add(signal, &info);
+            // SAFETY: takes nothing.
+            send::kick(unsafe { libc::getpid() }.cast_unsigned(), signal);
+        }
+    } else if let Some(signals) = with_open(signal)
+        && let Some(info) = take_held(bit(signal))
     {
+        send::send(signals, signal, &info);
+    }
+}
+
+/// Holds a signal for the process until a thread opens it or waits for it.
+fn hold(signal: c_int, info: &Info) {
+    let mut held = kumihimo_runtime::lock(&HELD);
+    if signal < libc::SIGRTMIN() && held.iter().any(|(own, _)| *own == signal) {
         return;
     }
-    if let Some(signals) = with_open(signal) {
-        send::send(signals, signal, info);
-        return;
+    held.push((signal, Held(*info)));
+    HELD_BITS.fetch_or(bit(signal), Ordering::SeqCst);
+}
+
+/// The signals of the process that are held.
+pub(super) fn held() -> u64 {
+    HELD_BITS.load(Ordering::SeqCst)
+}
+
+/// Takes a signal of `set` that is held, the lowest first. In a section without handlers.
+pub(super) fn take_held(set: u64) -> Option<Info> {
+    if held() & set == 0 {
+        return None;
     }
-    OPENED.fetch_and(!bit(signal), Ordering::SeqCst);
-    let at = std::ptr::from_ref(info).expose_provenance();
-    let arguments = [process as usize, signal as usize, at, 0, 0, 0];
-    // SAFETY: a live structure of the kernel's size.
-    unsafe { system_call(libc::SYS_rt_sigqueueinfo, arguments) };
+    let mut held = kumihimo_runtime::lock(&HELD);
+    let of_set = held.iter().enumerate().filter(|(_, (signal, _))| bit(*signal) & set != 0);
+    let (at, _) = of_set.min_by_key(|(_, (signal, _))| *signal)?;
+    let (signal, Held(info)) = held.remove(at);
+    if held.iter().all(|(own, _)| *own != signal) {
+        HELD_BITS.fetch_and(!bit(signal), Ordering::SeqCst);
+    }
+    Some(info)
+}
+
+/// Gives what is held back to the kernel, as signals that the process has queued.
+fn give_back(set: u64) {
+    while let Some(mut info) = take_held(set) {
+        let signal = info.si_signo;
+        info.si_code = libc::SI_QUEUE;
+        // SAFETY: takes nothing; a live structure of the kernel's size.
+        unsafe {
+            let at = (&raw const info).expose_provenance();
+            let arguments = [libc::getpid() as usize, signal as usize, at, 0, 0, 0];
+            system_call(libc::SYS_rt_sigqueueinfo, arguments);
+        }
+    }
+}
+
+/// Takes over what is held and that the calling thread, with this mask, has open.
+pub(super) fn adopt(own: &Signals, mask: u64) {
+    if held() & !mask != 0 {
+        section::within(|| {
+            while let Some(info) = take_held(!mask) {
+                own.queue.add(info.si_signo, &info);
+            }
+        });
+    }
 }
 
 /// The signals of a living microprocess that has `signal` open.
@@ -266,7 +339,9 @@ unsafe extern "C" fn kumi_interpose_signalfd(
 ) -> c_int {
     if !set.is_null() {
         // SAFETY: the caller's promise.
-        leave(unsafe { super::mask::word(set) });
+        let set = unsafe { super::mask::word(set) };
+        leave(set);
+        section::within(|| give_back(set));
     }
     // SAFETY: as above.
     let done = unsafe { libc::signalfd(fd, set, flags) };
@@ -275,5 +350,7 @@ unsafe extern "C" fn kumi_interpose_signalfd(
 
 /// Begins the caller's, a microprocess.
 pub(super) fn begin() {
-    note_open(!own().mask.load(Ordering::SeqCst));
+    let mask = own().mask.load(Ordering::SeqCst);
+    note_open(!mask);
+    adopt(own(), mask);
 }

@@ -13,7 +13,7 @@ use crate::{failed, record};
 
 /// The kernel's siginfo of a signal that a process has sent; sigaction(2).
 #[repr(C)]
-pub(super) struct Sent {
+pub(crate) struct Sent {
     signal: c_int,
     errno: c_int,
     code: c_int,
@@ -27,7 +27,7 @@ pub(super) struct Sent {
 const _: () = assert!(size_of::<Sent>() == size_of::<Info>());
 
 impl Sent {
-    pub(super) fn new(signal: c_int, code: c_int, value: usize) -> Info {
+    pub(crate) fn new(signal: c_int, code: c_int, value: usize) -> Info {
         // SAFETY: take nothing.
         let (pid, uid) = unsafe { (libc::getpid(), libc::getuid()) };
         let sent = Sent { signal, errno: 0, code, _pad: 0, pid, uid, value, _rest: [0; 12] };

@@ -22,7 +22,7 @@ fn take(set: u64) -> Option<Info> {
         loop {
             let ready = own.queue.pending() & set;
             if ready == 0 {
-                return None;
+                return process::take_held(set);
             }
             if let Some(info) = own.queue.take(ready.trailing_zeros() as c_int + 1) {
                 return Some(info);
@@ -106,6 +106,11 @@ unsafe extern "C-unwind" fn kumi_interpose_sigtimedwait(
     match found {
         Ok(info) => {
             if !to.is_null() {
+                let mut info = info;
+                if info.si_code == libc::SI_TKILL {
+                    // As the C library, which uses tkill(2) in raise(3).
+                    info.si_code = libc::SI_USER;
+                }
                 // SAFETY: as above.
                 unsafe { to.write(info) };
             }

@@ -8,3 +8,4 @@ mod fire;
 mod observed;
 mod programs;
 mod refused;
+mod signals;

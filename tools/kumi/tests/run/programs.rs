@@ -5,13 +5,13 @@ use crate::bed::{Built, build, counts, run};
 
 /// Runs the program in both ways, and by `kumi run` on one virtual processor and on several. All of
 /// its threads have to be microprocesses there.
-fn agree(test: &str, source: &str) {
+pub(crate) fn agree(test: &str, source: &str) {
     let Some(built) = Built::new(test, source) else { return };
     runs_agree(test, &built, 0);
 }
 
 /// As [`agree`], of a program with so many kernel threads of its own.
-fn runs_agree(test: &str, built: &Built, kernel_threads: u64) {
+pub(crate) fn runs_agree(test: &str, built: &Built, kernel_threads: u64) {
     let plain = run(test, &mut built.plainly());
     assert!(plain.status.success() && plain.stdout == "ok\n", "plainly: {}", plain.told());
     for vps in ["1", "2", "4"] {

@@ -11,7 +11,10 @@ use super::glibc::{self, Calls, Layout};
 pub(super) fn models(calls: &Calls, layout: &Layout) -> Result<[Donor; 3], Failure> {
     let make =
         |size| donor::make_model(calls, layout, size).map_err(|e| Failure::of("a donor", &e));
-    let mut d = [make(64 << 10)?, make(72 << 10)?, make(84 << 10)?];
+    // The C library takes the storage of all libraries from the stack.
+    let storage = layout.below.next_multiple_of(4096);
+    let [a, b, c] = [64 << 10, 72 << 10, 84 << 10].map(|size| size + storage);
+    let mut d = [make(a)?, make(b)?, make(c)?];
     for _ in 0..8 {
         // SAFETY: donors are never freed.
         let next = unsafe { glibc::word(d[1].fs, layout.list) };
