@@ -28,7 +28,7 @@ mod semaphore;
 #[path = "../src/spin.rs"]
 mod spin;
 
-use model::{deadline, phase, record, special};
+use model::{cancel, deadline, phase, record, signal, special};
 
 fn failed(_error: std::ffi::c_int) -> std::ffi::c_int {
     -1

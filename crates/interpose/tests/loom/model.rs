@@ -332,6 +332,10 @@ pub(crate) mod deadline {
             Deadline::Once
         }
 
+        pub(crate) fn is_some(self) -> bool {
+            matches!(self, Deadline::Once)
+        }
+
         pub(crate) fn instant(self) -> Option<Instant> {
             matches!(self, Deadline::Once).then_some(Instant(true))
         }
@@ -357,6 +361,53 @@ pub(crate) mod record {
 
 pub(crate) mod special {
     pub(crate) fn as_kernel_thread<R>(f: impl FnOnce() -> R) -> R {
+        f()
+    }
+}
+
+/// No signal comes in the models, and no thread is cancelled.
+pub(crate) mod signal {
+    pub(crate) mod section {
+        pub(crate) struct Section(());
+
+        impl Section {
+            pub(crate) fn enter() -> Section {
+                Section(())
+            }
+        }
+
+        pub(crate) struct Then(());
+
+        impl Then {
+            pub(crate) fn ends(self, _never_restarts: bool) -> bool {
+                false
+            }
+        }
+
+        pub(crate) fn is_interrupted(_is_point: bool) -> bool {
+            false
+        }
+
+        pub(crate) fn handle_interruption() -> Then {
+            Then(())
+        }
+    }
+
+    pub(crate) struct Own(());
+
+    impl Own {
+        pub(crate) fn note_waiter(&self) {}
+    }
+
+    pub(crate) fn own() -> Own {
+        Own(())
+    }
+}
+
+pub(crate) mod cancel {
+    pub(crate) fn point() {}
+
+    pub(crate) fn around<R>(f: impl FnOnce() -> R) -> R {
         f()
     }
 }

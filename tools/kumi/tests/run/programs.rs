@@ -11,7 +11,7 @@ pub(crate) fn agree(test: &str, source: &str) {
 }
 
 /// As [`agree`], of a program with so many kernel threads of its own.
-pub(crate) fn runs_agree(test: &str, built: &Built, kernel_threads: u64) {
+fn runs_agree(test: &str, built: &Built, kernel_threads: u64) {
     let plain = run(test, &mut built.plainly());
     assert!(plain.status.success() && plain.stdout == "ok\n", "plainly: {}", plain.told());
     for vps in ["1", "2", "4"] {
