@@ -128,8 +128,11 @@ macro_rules! names {
             _longjmp
             siglongjmp
             __longjmp_chk
+            setcontext
+            swapcontext
             pthread_cancel
             pthread_setcancelstate
+            pthread_testcancel
             pthread_setcanceltype
             // Sleeps.
             nanosleep

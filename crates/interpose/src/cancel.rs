@@ -1,9 +1,9 @@
 //! Cancellation: pthread_cancel(3).
 //!
-//! The C library keeps the request and the state in the block of a thread, and acts on them in
-//! `pthread_testcancel`, which unwinds the stack. What it cannot do is end the wait of a
-//! microprocess, so this module interrupts it; the wait returns, and the function that the program
-//! has called asks the C library.
+//! The C library keeps a request in the block of the thread, and acts on it in each of its functions
+//! that is a cancellation point: also where the runtime calls one, in a wait of the microprocess. So
+//! a request for a microprocess is kept here. It interrupts the wait; the wait returns, and the
+//! function that the program has called has the C library cancel the caller.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -11,11 +11,11 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use kumihimo_arch::system_call;
-use kumihimo_runtime::signals::{call_back, interrupts_program, is_on_runtimes_thread};
+use kumihimo_runtime::signals::call_back;
 use libc::pthread_t;
 
 use crate::record;
-use crate::signal::{own, send};
+use crate::signal::{entry, own, send};
 
 /// The cancellation of a thread.
 pub(crate) struct Cancel {
@@ -57,11 +57,27 @@ unsafe extern "C-unwind" {
 #[inline]
 pub(crate) extern "C-unwind" fn point() {
     if own().cancel.is_due() {
-        // SAFETY: takes nothing. No frame of this library above the program's has anything to drop.
-        unsafe { pthread_testcancel() };
-        // It was not to be: the thread ends already.
-        own().cancel.is_over();
+        cancel_self();
     }
+}
+
+#[cold]
+extern "C-unwind" fn cancel_self() {
+    own().cancel.is_over();
+    // SAFETY: the caller's own block. No frame of this library above the program's has anything to
+    // drop. It returns if the thread ends already.
+    unsafe {
+        pthread_cancel(libc::pthread_self());
+        pthread_testcancel();
+    }
+}
+
+/// Replaces pthread_testcancel(3).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn kumi_interpose_pthread_testcancel() {
+    point();
+    // SAFETY: takes nothing.
+    unsafe { pthread_testcancel() };
 }
 
 /// Makes a call that is a cancellation point, and waits at most once. A call that has succeeded is
@@ -137,12 +153,12 @@ unsafe extern "C-unwind" fn kumi_interpose_pthread_cancel(thread: pthread_t) -> 
     if !signals.is_alive() {
         return 0;
     }
-    signals.cancel.is_requested.store(true, Ordering::SeqCst);
-    // Marks the block. It may also signal the thread by its number, which the kernel does not know.
-    // SAFETY: as above.
-    unsafe { pthread_cancel(thread) };
     install();
+    signals.cancel.is_requested.store(true, Ordering::SeqCst);
     if std::ptr::eq(signals, own()) {
+        if signals.cancel.is_asynchronous.load(Ordering::SeqCst) {
+            point();
+        }
         return 0;
     }
     crate::signal::section::within(|| {
@@ -176,10 +192,11 @@ struct KernelAction {
 /// The C library's handler.
 static ORIGINAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Puts [`on_cancel`] before the C library's handler, which its first pthread_cancel has installed.
+/// Puts [`on_cancel`] before the C library's handler, which its first pthread_cancel installs.
 fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        cancel_a_kernel_thread();
         let mut action = KernelAction::default();
         let at = (&raw mut action).expose_provenance();
         // SAFETY: a live structure of the kernel.
@@ -190,6 +207,26 @@ fn install() {
         let at = (&raw const ours).expose_provenance();
         // SAFETY: as above.
         unsafe { system_call(libc::SYS_rt_sigaction, [CANCEL as usize, at, 0, 8, 0, 0]) };
+    });
+}
+
+/// Has the C library install its handler.
+fn cancel_a_kernel_thread() {
+    extern "C" fn waits(_: *mut c_void) -> *mut c_void {
+        loop {
+            // SAFETY: an integer.
+            unsafe { libc::sleep(1) };
+        }
+    }
+    kumihimo_arch::signal_mask::while_blocked(|| {
+        let (mut thread, null) = (0, std::ptr::null_mut());
+        // SAFETY: live words; the thread uses nothing.
+        unsafe {
+            if libc::pthread_create(&raw mut thread, std::ptr::null(), waits, null) == 0 {
+                pthread_cancel(thread);
+                libc::pthread_join(thread, std::ptr::null_mut());
+            }
+        }
     });
 }
 
@@ -206,14 +243,12 @@ unsafe extern "C-unwind" fn on_cancel(
         return unsafe { call_original(signal, info, context) };
     }
     let own = own();
-    let is_program = !is_on_runtimes_thread() || interrupts_program();
+    // SAFETY: the kernel's context.
+    let is_program = unsafe { entry::is_program(own, context.cast()) };
     if !is_program || own.is_in_section() {
         call_back();
     } else if own.cancel.is_due() && own.cancel.is_asynchronous.load(Ordering::SeqCst) {
-        // The C library's handler ends the thread here, if it finds its own signal.
-        let mut info = send::Sent::new(signal, libc::SI_TKILL, 0);
-        // SAFETY: as this function.
-        unsafe { call_original(signal, &raw mut info, context) };
+        point();
     }
 }
 

@@ -5,7 +5,7 @@
 //! its life: the kernel knows an owner by its thread ID, boosts that thread, and releases what it
 //! holds when it ends.
 
-use kumihimo_arch::tls;
+use kumihimo_arch::{system_call, tls};
 use kumihimo_runtime::park;
 use kumihimo_runtime::thread::bind;
 
@@ -16,6 +16,21 @@ pub(crate) fn as_kernel_thread<R>(f: impl FnOnce() -> R) -> R {
     if !park::is_microprocess() || bind().is_err() {
         return f();
     }
+    register_robust_list();
     // SAFETY: takes nothing; the caller is bound, so it keeps its kernel thread.
     unsafe { tls::get().with_number(libc::gettid().cast_unsigned(), f) }
+}
+
+/// Has the kernel release what the caller holds if its kernel thread is killed (set_robust_list(2)).
+/// The C library keeps the list in the block of the thread, at the same place in each.
+fn register_robust_list() {
+    let mut head = 0usize;
+    let mut bytes = 0usize;
+    let at = [(&raw mut head).expose_provenance(), (&raw mut bytes).expose_provenance()];
+    // SAFETY: two live words.
+    let known = unsafe { system_call(libc::SYS_get_robust_list, [0, at[0], at[1], 0, 0, 0]) } == 0;
+    if let Some(own) = tls::get().robust_list().filter(|own| known && head != *own) {
+        // SAFETY: the caller's own list.
+        unsafe { system_call(libc::SYS_set_robust_list, [own, bytes, 0, 0, 0, 0]) };
+    }
 }

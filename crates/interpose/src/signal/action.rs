@@ -121,9 +121,12 @@ impl Action {
 
     /// What the kernel gets in its place. Without an alternate stack in the program, SA_ONSTACK has
     /// no effect; a kernel thread of the runtime has one, on which no handler may wait.
-    fn for_kernel(self) -> libc::sigaction {
+    fn for_kernel(self, signal: c_int) -> libc::sigaction {
         let sa_sigaction = entry as *const () as usize;
-        let none = if HAS_STACKS.load(Ordering::SeqCst) { 0 } else { libc::SA_ONSTACK };
+        // An overflow of a stack is told on another one.
+        let is_of_stack = matches!(signal, libc::SIGSEGV | libc::SIGBUS);
+        let has_stacks = is_of_stack || HAS_STACKS.load(Ordering::SeqCst);
+        let none = if has_stacks { 0 } else { libc::SA_ONSTACK };
         let sa_flags = (self.flags | libc::SA_SIGINFO) & !none;
         libc::sigaction { sa_sigaction, sa_flags, ..self.as_given() }
     }
@@ -223,7 +226,7 @@ pub(super) fn note_stack() {
                 && kernels(signal).is_some_and(|now| is_entry(&now))
             {
                 // SAFETY: a live action.
-                unsafe { libc::sigaction(signal, &given.for_kernel(), std::ptr::null_mut()) };
+                unsafe { libc::sigaction(signal, &given.for_kernel(signal), std::ptr::null_mut()) };
             }
         }
     });
@@ -246,7 +249,7 @@ pub(crate) fn take_over() {
             let action = Action::of(&now);
             PLACES[signal as usize].store(action);
             // SAFETY: a live action.
-            unsafe { libc::sigaction(signal, &action.for_kernel(), std::ptr::null_mut()) };
+            unsafe { libc::sigaction(signal, &action.for_kernel(signal), std::ptr::null_mut()) };
         }
     }
 }
@@ -273,7 +276,7 @@ pub(crate) unsafe extern "C" fn kumi_interpose_sigaction(
             place.store(Action::of(new));
         }
         let wanted = new.map(|new| match is_handler(new.sa_sigaction) {
-            true => Action::of(new).for_kernel(),
+            true => Action::of(new).for_kernel(signal),
             false => *new,
         });
         let wanted = wanted.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);

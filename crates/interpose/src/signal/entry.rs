@@ -19,6 +19,20 @@ fn is_fault(signal: c_int, info: &Info) -> bool {
     is_synchronous && info.si_code > 0
 }
 
+/// Whether a handler has interrupted code of the program: not the runtime, nor one of its handlers,
+/// which block more than the program does.
+///
+/// # Safety
+/// The context of the running handler.
+pub(crate) unsafe fn is_program(own: &Signals, context: *const libc::ucontext_t) -> bool {
+    if !is_on_runtimes_thread() {
+        return true;
+    }
+    // SAFETY: the caller's promise.
+    let mask = unsafe { mask::of_context(context) };
+    interrupts_program() && mask & !own.mask.load(Ordering::Relaxed) == 0
+}
+
 /// # Safety
 /// Called by the kernel.
 pub(super) unsafe extern "C-unwind" fn entry(signal: c_int, info: *mut Info, context: *mut c_void) {
@@ -35,7 +49,8 @@ pub(super) unsafe extern "C-unwind" fn entry(signal: c_int, info: *mut Info, con
         return unsafe { run(own, signal, info, context) };
     }
     let is_kick = send::is_kick(told);
-    let is_program = !is_on_runtimes_thread() || interrupts_program();
+    // SAFETY: the kernel's context.
+    let is_program = unsafe { is_program(own, context) };
     if is_program && own.depth.get() == 0 {
         if !is_kick {
             // SAFETY: as above.

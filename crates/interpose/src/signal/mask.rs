@@ -173,6 +173,49 @@ jump! {
     kumi_interpose___longjmp_chk "__longjmp_chk"
 }
 
+/// Runs before setcontext(3) and swapcontext(3), which set the mask by the system call; the latter
+/// stores the one before, so it must not be changed here.
+unsafe extern "C" fn before_context(to: *const libc::ucontext_t) {
+    if record::is_created() && is_on_runtimes_thread() && !to.is_null() {
+        // SAFETY: the caller's promise.
+        own().mask.store(unsafe { of_context(to) }, Ordering::SeqCst);
+    }
+}
+
+/// Replaces setcontext(3).
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn kumi_interpose_setcontext(_to: *const libc::ucontext_t) -> c_int {
+    std::arch::naked_asm!(
+        "push rdi",
+        "call {before}",
+        "pop rdi",
+        "jmp setcontext",
+        before = sym before_context,
+    )
+}
+
+/// Replaces swapcontext(3).
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn kumi_interpose_swapcontext(
+    _from: *mut libc::ucontext_t,
+    _to: *const libc::ucontext_t,
+) -> c_int {
+    std::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "mov rdi, rsi",
+        "call {before}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "jmp swapcontext",
+        before = sym before_context,
+    )
+}
+
 /// The kernel's word of a set.
 ///
 /// # Safety

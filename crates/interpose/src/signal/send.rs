@@ -13,7 +13,7 @@ use crate::{failed, record};
 
 /// The kernel's siginfo of a signal that a process has sent; sigaction(2).
 #[repr(C)]
-pub(crate) struct Sent {
+pub(super) struct Sent {
     signal: c_int,
     errno: c_int,
     code: c_int,
@@ -27,7 +27,7 @@ pub(crate) struct Sent {
 const _: () = assert!(size_of::<Sent>() == size_of::<Info>());
 
 impl Sent {
-    pub(crate) fn new(signal: c_int, code: c_int, value: usize) -> Info {
+    pub(super) fn new(signal: c_int, code: c_int, value: usize) -> Info {
         // SAFETY: take nothing.
         let (pid, uid) = unsafe { (libc::getpid(), libc::getuid()) };
         let sent = Sent { signal, errno: 0, code, _pad: 0, pid, uid, value, _rest: [0; 12] };
@@ -94,16 +94,18 @@ pub(super) fn send(to: &Signals, signal: c_int, info: &Info) -> c_int {
     })
 }
 
-/// Has the default action happen to the process.
+/// Has the default action happen to the process, before the caller goes on: by the caller's own
+/// kernel thread, which then must not block the signal.
 unsafe fn end_process(signal: c_int) -> c_int {
     let mask = bit(signal);
     let at = (&raw const mask).expose_provenance();
     // SAFETY: one live word; integers.
-    unsafe {
+    let done = unsafe {
         system_call(libc::SYS_rt_sigprocmask, [libc::SIG_UNBLOCK as usize, at, 0, 8, 0, 0]);
-        let done = libc::kill(libc::getpid(), signal);
-        if done == 0 { 0 } else { *libc::__errno_location() }
-    }
+        let (process, own) = (libc::getpid() as usize, libc::gettid() as usize);
+        system_call(libc::SYS_tgkill, [process, own, signal as usize, 0, 0, 0])
+    };
+    -done as c_int
 }
 
 /// Interrupts a thread for a signal that is in its queue, if it has that open or waits for it.

@@ -51,3 +51,8 @@ fn last_thread_ends_the_process() {
 fn first_thread_may_leave_before_the_others() {
     agree("signals::first_thread_may_leave_before_the_others", "leaves.c");
 }
+
+#[test]
+fn end_of_the_owner_of_a_robust_mutex_is_told() {
+    agree("signals::end_of_the_owner_of_a_robust_mutex_is_told", "robust.c");
+}

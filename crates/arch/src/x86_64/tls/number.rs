@@ -84,6 +84,12 @@ impl Tls {
         })
     }
 
+    /// Returns the address of the calling thread's list of robust mutexes (get_robust_list(2)).
+    /// `None` if the layout of blocks is unknown.
+    pub fn robust_list(&self) -> Option<usize> {
+        self.inner.map(|inner| fs_base().wrapping_add_signed(inner.layout.robust))
+    }
+
     /// Returns the number of the block `fs`, which [`Tls::build`] has made.
     ///
     /// # Safety
