@@ -16,6 +16,11 @@ pub const ALL: u64 = !(1 << 31 | 1 << 32);
 /// that another process truncated raises it, and the kernel ends a process that blocks it then.
 pub const NEVER_BLOCKED: u64 = 1 << (libc::SIGBUS - 1);
 
+/// The signals that [`set`] can block. A mask in which the program has asked for more differs in
+/// the others from the one that the kernel thread has.
+pub const BLOCKABLE: u64 =
+    ALL & !(NEVER_BLOCKED | 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
+
 fn change(how: libc::c_int, mask: Option<u64>) -> u64 {
     let mask = mask.map(|mask| mask & !NEVER_BLOCKED);
     let (mut before, mask) = (0u64, mask.as_ref().map_or(std::ptr::null(), std::ptr::from_ref));

@@ -31,8 +31,9 @@ pub(crate) fn idle_version() -> u64 {
     IDLE_VERSION.load(Ordering::Relaxed)
 }
 
+/// As the kernel has it: a thread of the runtime blocks SIGBUS no more than SIGKILL.
 fn idle_mask() -> u64 {
-    attributes::usual().signal_mask | HELD_BACK.load(Ordering::SeqCst)
+    (attributes::usual().signal_mask | HELD_BACK.load(Ordering::SeqCst)) & signal_mask::BLOCKABLE
 }
 
 impl KernelThread {
@@ -214,6 +215,7 @@ pub(crate) fn hold_back<I: Iterator<Item = u32>>(mask: u64, threads: impl Fn() -
     /// Number of yields after which all are asked once more. A thread may have ended, or was in
     /// another signal handler.
     const PATIENCE: u32 = 1000;
+    let mask = mask & signal_mask::BLOCKABLE;
     // A handler on this thread that changes its mask would wait for itself.
     signal_mask::while_blocked(|| {
         while IS_RENEWING.swap(true, Ordering::SeqCst) {
@@ -256,7 +258,7 @@ pub(crate) fn renewed_mask(round: u32, mask: u64) -> Option<u64> {
         let is_idle = unsafe { KernelThread::here() }.current.get().is_null();
         if is_idle && !applied.is_changing.get() {
             let values = applied.values.get();
-            if values.signal_mask != mask {
+            if (values.signal_mask ^ mask) & signal_mask::BLOCKABLE != 0 {
                 // Another handler was interrupted, or a section that blocks all signals, whose end
                 // would restore the earlier mask. Not counted, so `hold_back` asks again.
                 return None;

@@ -198,3 +198,9 @@ fn kernel_threads_and_microprocesses_share_objects() {
     let Some(built) = Built::new(test, "mixed.c") else { return };
     runs_agree(test, &built, 4);
 }
+
+/// A kernel thread may take longer than usual to answer the one that blocks its signals.
+#[test]
+fn signals_are_blocked_beside_a_stopped_thread() {
+    agree("programs::signals_are_blocked_beside_a_stopped_thread", "masks.c");
+}
