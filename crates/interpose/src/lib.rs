@@ -6,7 +6,7 @@
 //!
 //! - [`start`]: the runtime begins at the first thread of the program. [`phase`] says whether
 //!   it has; [`options`] of `kumi run`;
-//!   [`count`] of threads.
+//!   [`count`] of threads, and its [`report`].
 //! - [`thread`]: creation, join and end; its [`entry`], its [`record`]; [`attributes`];
 //!   [`identity`]; the [`last`] one.
 //! - [`lot`]: where microprocesses wait for an address. [`mutex`], [`condition`], [`rwlock`],
@@ -48,6 +48,7 @@ mod options;
 mod phase;
 mod real;
 mod record;
+mod report;
 mod rwlock;
 mod semaphore;
 mod signal;

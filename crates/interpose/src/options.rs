@@ -3,7 +3,10 @@
 use std::env;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::OnceLock;
+
+use crate::report;
 
 /// Name of the variable.
 const NAME: &str = "KUMIHIMO_RUN";
@@ -20,25 +23,41 @@ pub(crate) struct Options {
     pub(crate) strict: bool,
     /// `children=off`: programs that this one executes are left alone.
     without_children: bool,
+    /// `report=FILE`, the last pair: the file with a line for each program.
+    report: Option<PathBuf>,
 }
 
 /// Returns the options.
 pub(crate) fn get() -> &'static Options {
     static OPTIONS: OnceLock<Options> = OnceLock::new();
     OPTIONS.get_or_init(|| {
-        let value = env::var(NAME).unwrap_or_default();
-        let has = |pair: &str| value.split(',').any(|own| own == pair);
+        let value = env::var_os(NAME).unwrap_or_default();
+        let (value, report) = split(value.as_bytes());
+        let has = |pair: &str| value.split(|byte| *byte == b',').any(|own| own == pair.as_bytes());
         Options {
             round_robin: has("policy=round-robin"),
             strict: has("strict=on"),
             without_children: has("children=off"),
+            report: report.map(|path| PathBuf::from(OsStr::from_bytes(path))),
         }
     })
+}
+
+/// Separates the pairs from the file of the report, whose name may contain commas.
+fn split(value: &[u8]) -> (&[u8], Option<&[u8]>) {
+    const REPORT: &[u8] = b",report=";
+    match value.windows(REPORT.len()).position(|part| part == REPORT) {
+        Some(at) => (&value[..at], Some(&value[at + REPORT.len()..])),
+        None => (value, None),
+    }
 }
 
 /// Runs before `main`, in each program that has the libraries.
 extern "C" fn before_main() {
     crate::real::find_all();
+    if let Some(path) = &get().report {
+        report::begin(path);
+    }
     if get().without_children {
         forget_libraries();
     }

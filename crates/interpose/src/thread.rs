@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
             false => create(routine, argument),
         };
         if done == 0 {
-            count::KERNEL_THREADS.fetch_add(1, Ordering::Relaxed);
+            count::kernel_thread();
         }
         return done;
     };
@@ -57,7 +57,7 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
     // SAFETY: the caller's promise.
     match unsafe { create(to, &plan, Start::new(routine, argument, &plan)) } {
         Ok(()) => {
-            count::MICROPROCESSES.fetch_add(1, Ordering::Relaxed);
+            count::microprocess();
             0
         }
         // As the C library for any lack of memory or threads.

@@ -11,8 +11,10 @@ pub(crate) mod preload;
 pub(crate) mod program;
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
@@ -39,6 +41,9 @@ pub struct Args {
     /// Leave the processes that the program starts alone
     #[arg(long)]
     no_children: bool,
+    /// Write a line for each program with its numbers of threads to FILE, which is replaced
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Order of runnable threads of one priority
     #[arg(long, value_enum, default_value_t = Policy::Feedback)]
     policy: Policy,
@@ -86,7 +91,16 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     command.arg0(name).args(words);
     let ready = program.refusal().map_or_else(Preload::find, Err);
     match ready {
-        Ok(preload) => prepare(&mut command, &args, &preload),
+        Ok(preload) => {
+            let report = match args.report.as_deref().map(create_report).transpose() {
+                Ok(report) => report,
+                Err(why) => {
+                    eprintln!("kumi run: {why}");
+                    return Ok(ExitCode::from(FAILED));
+                }
+            };
+            prepare(&mut command, &args, &preload, report.as_deref());
+        }
         Err(why) if args.strict => {
             eprintln!("kumi run: {}: {why}; --strict allows no kernel threads", name.display());
             return Ok(ExitCode::from(FAILED));
@@ -103,19 +117,43 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     }))
 }
 
+/// Creates the file of the report and returns its absolute path. A file that is there is replaced
+/// and not written, because programs that still run have mapped their lines of it.
+fn create_report(path: &Path) -> Result<PathBuf, String> {
+    let says = |error: io::Error| format!("{}: {error}", path.display());
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => fs::remove_file(path).map_err(says)?,
+        Ok(_) => return Err(format!("{}: it exists and is no regular file", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(says(error)),
+    }
+    fs::File::create_new(path).map_err(says)?;
+    fs::canonicalize(path).map_err(says)
+}
+
 /// Adds what the dynamic linker and the preloaded library read.
-fn prepare(command: &mut std::process::Command, args: &Args, preload: &Preload) {
+fn prepare(
+    command: &mut std::process::Command,
+    args: &Args,
+    preload: &Preload,
+    report: Option<&Path>,
+) {
     let before = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty());
     command.env("LD_PRELOAD", preload.variable(before.as_deref()));
     if let Some(vps) = args.vps {
         command.env("KUMI_VPS", vps.to_string());
     }
-    let mut options = format!("policy={}", args.policy.name());
+    let mut options = OsString::from(format!("policy={}", args.policy.name()));
     if args.no_children {
-        options.push_str(",children=off");
+        options.push(",children=off");
     }
     if args.strict {
-        options.push_str(",strict=on");
+        options.push(",strict=on");
+    }
+    if let Some(report) = report {
+        // The last one: its name may contain commas.
+        options.push(",report=");
+        options.push(report);
     }
     command.env(OPTIONS, options);
 }

@@ -170,6 +170,73 @@ fn interpreter_of_a_script_runs_on_microprocesses() {
     }
 }
 
+/// The numbers and the name of the program in each line of a report, in the order of the names.
+fn report(path: &Path) -> Vec<(u64, u64, String)> {
+    let text = fs::read_to_string(path).expect("a report");
+    let line = |line: &str| {
+        let (micro, rest) = line.split_once(" of the ")?;
+        let (all, rest) = rest.split_once(" threads of process ")?;
+        let (_, rest) = rest.split_once(" (")?;
+        let (name, _) = rest.split_once(") were microprocesses")?;
+        Some((micro.parse().ok()?, all.parse().ok()?, name.to_owned()))
+    };
+    let mut lines: Vec<_> = text.lines().map(|own| line(own).expect(own)).collect();
+    lines.sort_by(|a, b| a.2.cmp(&b.2));
+    lines
+}
+
+#[test]
+fn report_counts_however_the_program_ends() {
+    let test = "command::report_counts_however_the_program_ends";
+    let Some(built) = Built::new(test, "ends.c") else { return };
+    // A comma separates the options that reach the program.
+    let path = built.place.0.join("a,strict=on,report");
+    let option = ["--report", path.to_str().expect("text")];
+    for signal in [None, Some(libc::SIGKILL), Some(libc::SIGSEGV)] {
+        let mut command = built.by_kumi(&option);
+        let ended = run(test, command.args(signal.map(|signal| signal.to_string())));
+        assert_eq!(ended.status.signal(), signal, "{}", ended.told());
+        assert_eq!(report(&path), [(1, 1, "ends".to_owned())], "{}", ended.told());
+        assert!(!ended.stderr.contains("threads were microprocesses"), "{}", ended.told());
+    }
+}
+
+#[test]
+fn report_has_a_line_for_each_program() {
+    let test = "command::report_has_a_line_for_each_program";
+    let Some(built) = Built::new(test, "shell.c") else { return };
+    let path = built.place.0.join("report");
+    fs::write(&path, "of an earlier run").expect("a file");
+    // The children change to another folder.
+    let inner = format!("!cd / && {} word '!exit 5'", built.program.display());
+    let mut command = built.by_kumi(&["--report", "report"]);
+    let ended = run(test, command.arg(&inner));
+    assert_eq!(ended.status.code(), Some(5), "{}", ended.told());
+    let sh = || (0, 0, "sh".to_owned());
+    let shell = || (1, 1, "shell".to_owned());
+    assert_eq!(report(&path), [sh(), sh(), shell(), shell()], "{}", ended.told());
+    // Children that are left alone have none.
+    let mut command = built.by_kumi(&["--no-children", "--report", "report"]);
+    run(test, command.arg(&inner));
+    assert_eq!(report(&path), [shell()]);
+}
+
+#[test]
+fn report_that_cannot_be_written_is_refused() {
+    let test = "command::report_that_cannot_be_written_is_refused";
+    let Some(built) = Built::new(test, "shell.c") else { return };
+    let folder = built.place.path();
+    for (path, why) in [
+        (folder, "it exists and is no regular file"),
+        ("/proc/nowhere/report", "No such file or directory"),
+        ("/dev/null", "it exists and is no regular file"),
+    ] {
+        let ended = run(test, built.by_kumi(&["--report", path]).arg("word"));
+        assert_eq!((ended.status.code(), &*ended.stdout), (Some(125), ""), "{}", ended.told());
+        assert!(ended.stderr.starts_with(&format!("kumi run: {path}: {why}")), "{}", ended.told());
+    }
+}
+
 /// Copies `kumi` and its libraries to `to`, which is created.
 fn install(to: &Path) -> PathBuf {
     fs::create_dir_all(to).expect("a folder");
