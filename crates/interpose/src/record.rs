@@ -87,6 +87,19 @@ pub(crate) unsafe fn created<'a>(thread: pthread_t) -> Option<&'a Record> {
     (record.state.load(Ordering::Acquire) & CREATED != 0).then_some(record)
 }
 
+/// Whether `thread` was a detached microprocess that has ended, and no later one has its block yet.
+/// The C library returns EINVAL for such a thread as long as its memory is there, and stunnel joins
+/// some.
+///
+/// # Safety
+/// As [`record`].
+pub(crate) unsafe fn has_ended(thread: pthread_t) -> bool {
+    // A number of the kernel belongs to no block.
+    // SAFETY: the caller's promise.
+    let number = || unsafe { tls::get().number_of(thread as usize) };
+    phase::has_started() && tls::block_of(number()) == Some(thread as usize)
+}
+
 /// The number of the calling thread, which the C library's locks store as their owner.
 #[inline]
 pub(crate) fn number() -> c_int {

@@ -14,7 +14,8 @@ use crate::attributes::Plan;
 use crate::deadline::Deadline;
 use crate::entry::{Routine, Start};
 use crate::record::{
-    CANCELED, CREATED, DETACHED, HAS_HANDLE, JOINED, RECORD, Value, created, is_created, record,
+    CANCELED, CREATED, DETACHED, HAS_HANDLE, JOINED, RECORD, Value, created, has_ended, is_created,
+    record,
 };
 use crate::signal::section::{Section, handle_interruption};
 use crate::{cancel, count, last, phase, signal, start};
@@ -151,7 +152,10 @@ unsafe fn join_until(
     real: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let Some(record) = (unsafe { created(thread) }) else { return real() };
+    let Some(record) = (unsafe { created(thread) }) else {
+        // SAFETY: as above.
+        return if unsafe { has_ended(thread) } { libc::EINVAL } else { real() };
+    };
     if thread as usize == kumihimo_arch::cpu::fs_base() {
         return libc::EDEADLK;
     }

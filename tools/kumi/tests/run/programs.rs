@@ -199,6 +199,12 @@ fn kernel_threads_and_microprocesses_share_objects() {
     runs_agree(test, &built, 4);
 }
 
+/// The C library refuses it while the memory of the thread is there.
+#[test]
+fn detached_thread_that_has_ended_is_not_joined() {
+    agree("programs::detached_thread_that_has_ended_is_not_joined", "late_join.c");
+}
+
 /// A kernel thread may take longer than usual to answer the one that blocks its signals.
 #[test]
 fn signals_are_blocked_beside_a_stopped_thread() {
