@@ -27,6 +27,14 @@ pub(crate) struct Options {
     report: Option<PathBuf>,
 }
 
+impl Options {
+    /// Whether the process prints its numbers of threads at its exit: with `strict`, unless they
+    /// are in a report.
+    pub(crate) fn prints_counts(&self) -> bool {
+        self.strict && self.report.is_none()
+    }
+}
+
 /// Returns the options.
 pub(crate) fn get() -> &'static Options {
     static OPTIONS: OnceLock<Options> = OnceLock::new();

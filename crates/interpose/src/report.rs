@@ -87,7 +87,9 @@ fn append(path: &std::path::Path) -> io::Result<Line> {
 
 /// The line of a process that has no threads yet.
 fn text(process: u32, name: &str) -> [u8; LINE] {
-    let start = format!("00000000 of the 00000000 threads of process {process} ({name}) were microprocesses");
+    let start = format!(
+        "00000000 of the 00000000 threads of process {process} ({name}) were microprocesses"
+    );
     let mut line = [b' '; LINE];
     // A name has up to 15 bytes (proc_pid_comm(5)), so the text fits.
     let length = start.len().min(LINE - 1);

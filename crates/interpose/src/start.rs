@@ -50,7 +50,7 @@ fn start_once() -> bool {
             }
             Err(error) => Some(error.to_string()),
         };
-        if options::get().strict {
+        if options::get().prints_counts() {
             count::report_at_exit();
         }
         let state = match failure {

@@ -193,7 +193,7 @@ fn report_counts_however_the_program_ends() {
     let path = built.place.0.join("a,strict=on,report");
     let option = ["--report", path.to_str().expect("text")];
     for signal in [None, Some(libc::SIGKILL), Some(libc::SIGSEGV)] {
-        let mut command = built.by_kumi(&option);
+        let mut command = built.by_kumi(&[&option[..], &["--strict"]].concat());
         let ended = run(test, command.args(signal.map(|signal| signal.to_string())));
         assert_eq!(ended.status.signal(), signal, "{}", ended.told());
         assert_eq!(report(&path), [(1, 1, "ends".to_owned())], "{}", ended.told());
