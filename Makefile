@@ -1,5 +1,5 @@
 # Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
-.PHONY: help run test test-lab lint check docs chroots bench bench-check stress soak fuzz package install deb container clean
+.PHONY: help run test test-lab lint check docs chroots bench bench-check stress programs soak fuzz package install deb container clean
 
 SECONDS ?= 600
 MINUTES ?= 30
@@ -14,6 +14,7 @@ ROWS ?=
 PAIRS ?=
 TARGET ?=
 FUZZ_FLAGS ?=
+LOAD ?= 120
 
 help:
 	@echo 'make run     build and run the tour (under 90 s on two cores)'
@@ -26,6 +27,7 @@ help:
 	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
 	@echo 'make bench-check  this tree against a commit, in pairs    [BASE=commit ROWS=a,b PAIRS=15]'
 	@echo 'make stress  every suite again and again on a busy machine [MINUTES=30]'
+	@echo 'make programs  real programs under kumi run, and their page     [LOAD=120 ONLY=name]'
 	@echo 'make soak    seeded stress, release build                 [SECONDS=600 SEED=number ONLY=faults]'
 	@echo 'make fuzz    every fuzzer, an hour each            [TARGET=name SECONDS=3600 FUZZ_FLAGS=--minimise]'
 	@echo 'make package verify that each crate builds from its package alone'
@@ -73,6 +75,11 @@ bench-check:
 stress:
 	@scripts/setup test
 	cargo xtask stress --minutes '$(MINUTES)'
+
+# What is missing is skipped and named; scripts/setup installs it where it may.
+programs:
+	@scripts/setup programs
+	@cargo xtask programs --release --times 20 --others 3 --load-seconds '$(LOAD)' --page $(ONLY)
 
 soak:
 	@scripts/soak '$(SECONDS)' '$(SEED)' '$(ONLY)'

@@ -12,7 +12,8 @@ use crate::report::Report;
 use crate::tools::Tool;
 use crate::workspace::{self, program};
 use crate::{
-    Failure, cargo_test, doc_examples, docs, layers, msrv, packaging, portable, prose, test,
+    Failure, cargo_test, doc_examples, docs, layers, msrv, packaging, portable, programs, prose,
+    test,
 };
 
 /// Checks licences, sources and advisories of the dependencies.
@@ -52,6 +53,7 @@ pub fn run() -> Result<ExitCode, Failure> {
     miri(&mut report)?;
     sanitizers(&mut report)?;
     test::run_matrix(&mut report)?;
+    programs::check(&mut report)?;
     println!("\n== summary");
     Ok(report.finish())
 }
@@ -91,7 +93,7 @@ fn lints(report: &mut Report) -> Result<(), Failure> {
 fn scripts(report: &mut Report) -> Result<(), Failure> {
     if quiet(Command::new("shellcheck").arg("--version")) {
         let mut shellcheck = program("shellcheck");
-        shellcheck.arg("-x").args(SCRIPTS).arg(".ci/run");
+        shellcheck.arg("-x").args(SCRIPTS).arg(".ci/run").args(programs::scripts()?);
         report.run_step("scripts", &mut shellcheck)?;
     } else {
         report.skip("scripts", "no shellcheck: apt-get install shellcheck");

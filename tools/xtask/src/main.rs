@@ -18,6 +18,7 @@ mod msrv;
 mod packaging;
 mod picture;
 mod portable;
+mod programs;
 mod prose;
 mod report;
 mod stress;
@@ -72,6 +73,11 @@ enum Command {
     Test(test::Args),
     /// Run every test suite repeatedly beside busy processes, and report failures
     Stress(stress::Args),
+    /// Run real programs under `kumi run` and compare them with plain runs
+    Programs(programs::Args),
+    /// Clients of the servers of `programs`
+    #[command(hide = true)]
+    ProgramsLoad(programs::Load),
     /// A busy process of `stress`
     #[command(hide = true)]
     Burn(stress::Burn),
@@ -96,6 +102,8 @@ fn main() -> ExitCode {
         Command::Check => check::run(),
         Command::Test(args) => test::run(&args),
         Command::Stress(args) => stress::run(&args),
+        Command::Programs(args) => programs::run(&args),
+        Command::ProgramsLoad(load) => load.run(),
         Command::Burn(burn) => burn.run(),
     };
     match ended {

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod run;
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -272,7 +273,7 @@ fn lane(queue: &Mutex<VecDeque<Job>>, shared: &Shared<'_>) {
 
 /// Rows that this machine supports. The others are reported as skipped.
 fn allowed_rows(report: &mut Report) -> Result<Vec<usize>, Failure> {
-    let refused = refused_sources()?;
+    let refused = refused_sources(&workspace::target().join("debug/kumi"))?;
     let mut rows = Vec::new();
     for (number, row) in ROWS.iter().enumerate() {
         match why_not(number, &refused) {
@@ -286,7 +287,7 @@ fn allowed_rows(report: &mut Report) -> Result<Vec<usize>, Failure> {
 /// The requested row; without a request, the commit's row or the next one that the machine
 /// supports.
 fn one_row(wanted: Option<u64>, designs: Designs) -> Result<Vec<usize>, Failure> {
-    let refused = refused_sources()?;
+    let refused = refused_sources(&workspace::target().join("debug/kumi"))?;
     let Some(row) = wanted else {
         let first = matrix::of_commit(&head());
         let mut rows = (first..first + ROWS.len()).map(|n| n % ROWS.len());
@@ -317,9 +318,8 @@ fn head() -> String {
 }
 
 /// Event sources that are unavailable on this machine, with `kumi doctor`'s reasons.
-fn refused_sources() -> Result<Vec<(String, String)>, Failure> {
-    let kumi = workspace::target().join("debug/kumi");
-    let output = Command::new(&kumi).arg("doctor").output();
+pub fn refused_sources(kumi: &Path) -> Result<Vec<(String, String)>, Failure> {
+    let output = Command::new(kumi).arg("doctor").output();
     let output = output.map_err(|e| format!("{}: {e}", kumi.display()))?;
     Ok(refusals(&String::from_utf8_lossy(&output.stdout)))
 }

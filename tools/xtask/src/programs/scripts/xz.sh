@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# xz with four threads, both ways.
+# shellcheck source-path=SCRIPTDIR
+. "${FILES:?}/lib.sh"
+find "${ROOT:?}/docs" "$ROOT/crates" -name '*.md' -o -name '*.rs' | sort | xargs cat >in
+run xz -T4 --block-size=512KiB -6 -c in >out.xz || die 'xz'
+run xz -T4 -dc out.xz | cmp - in && echo same
+sha256sum <out.xz
