@@ -37,6 +37,9 @@ enum Command {
     /// Load generator of `echo`
     #[command(hide = true)]
     BenchLoad(bench::load::echo::Args),
+    /// Load generator of `run`
+    #[command(hide = true)]
+    BenchRequests(bench::load::requests::Args),
     /// Load generator of `priority-io`
     #[command(hide = true)]
     BenchPriorityLoad(bench::load::priority::Args),
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Product(command) => return kumi::ended(command.run(Cli::command())),
         Command::BenchChild(args) => bench::child::run(args),
         Command::BenchLoad(args) => bench::load::echo::run(args),
+        Command::BenchRequests(args) => bench::load::requests::run(args),
         Command::BenchPriorityLoad(args) => bench::load::priority::run(args),
         Command::BenchFiles(args) => bench::runs::servers::obey(args),
         Command::BenchOutside(args) => bench::load::outside::run(args),

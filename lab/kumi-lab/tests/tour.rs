@@ -95,3 +95,18 @@ fn five_organisations_of_a_file_server_are_compared() {
         assert!(said.contains("nothing is missing or damaged"), "{said}");
     }
 }
+
+/// With the libraries of `kumi run` beside the program, or without them.
+#[test]
+fn unmodified_server_runs_plainly_and_under_kumi_run() {
+    let said = chapter(14);
+    if !is_left_out(&said) {
+        for row in ["the program itself", "under kumi run"] {
+            let row =
+                said.lines().find_map(|line| line.trim_start().strip_prefix(row)).expect("a row");
+            // Kernel threads, memory and CPU time with their units, and requests a second.
+            assert_eq!(row.split_whitespace().count(), 6, "{said}");
+        }
+        assert!(said.contains("replies were compared and correct"), "{said}");
+    }
+}

@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long)]
     rivals: bool,
     /// Number of rounds; in each, every contender runs once [default: 5; 20 of servers --full; 9 of
-    /// hostile; 9 of unwrapped with rivals, else 1]
+    /// hostile; 3 of run; 9 of unwrapped with rivals, else 1]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
     /// Run every cell, not only those of the targets
@@ -171,6 +171,7 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
         "resources" => runs::resources::run(options, programs, &mut missing),
         "control" => runs::control::run(options, programs, &mut missing),
         "hostile" => runs::hostile::run(options, programs, &mut missing),
+        "run" => runs::unmodified::run(options, &mut missing),
         "rpc" => runs::rpc::run(options, programs, &mut missing),
         "priority" => runs::priority::run(options, programs, &mut missing),
         "inversion" => runs::inversion::run(options, programs, &mut missing),
@@ -197,6 +198,7 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     let notes = match bench {
         "servers" => runs::servers::notes(&rows.rows()),
         "unwrapped" => runs::unwrapped::notes(options),
+        "run" => runs::unmodified::notes(options, &rows.rows()),
         _ => Vec::new(),
     };
     // A reduced run is not judged by targets for the whole.

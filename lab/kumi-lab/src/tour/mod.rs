@@ -1,6 +1,6 @@
 //! `kumi tour`: demonstrates microprocesses on real work. Every number is measured during the run.
 //!
-//! Thirteen chapters, each a function that prints a part and may add rows to the final table of
+//! Fourteen chapters, each a function that prints a part and may add rows to the final table of
 //! figures. They are grouped by subject: `threads`, `io`, `kernel`, `processes`. `page` contains
 //! the output functions.
 //!
@@ -24,13 +24,13 @@ pub struct Args {
     /// Directory whose files are hashed [default: documentation or the Rust toolchain]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Run only this chapter, 1 to 13
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=13))]
+    /// Run only this chapter, 1 to 14
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=14))]
     chapter: Option<u8>,
     /// File for the trace of chapter 8
     #[arg(long, default_value = "tour.perfetto")]
     trace: PathBuf,
-    /// Overflow a microprocess's stack: the child process of the last chapter
+    /// Overflow a microprocess's stack: the child process of chapter 13
     #[arg(long, hide = true)]
     overflow: bool,
     /// Run a clock beside microprocesses that block: the child process of a chapter
@@ -91,7 +91,7 @@ pub fn run(args: Args) -> Result<(), String> {
              kernel threads.",
         );
     }
-    let chapters: [(&str, Chapter); 13] = [
+    let chapters: [(&str, Chapter); 14] = [
         ("A sieve of 126 threads", threads::sieve::run),
         ("A million microprocesses", threads::million::run),
         ("The ring", threads::ring::run),
@@ -105,6 +105,7 @@ pub fn run(args: Args) -> Result<(), String> {
         ("Calls between processes", processes::gates::run),
         ("A file server in five organisations", io::mounts::run),
         ("Panics and stack overflows", kernel::faults::run),
+        ("Unmodified programs", processes::unmodified::run),
     ];
     let mut figures = Figures::default();
     let mut failed = Vec::new();
@@ -118,7 +119,7 @@ pub fn run(args: Args) -> Result<(), String> {
             failed.push(title);
         }
     }
-    text::heading(14, "This machine");
+    text::heading(15, "This machine");
     text::table(&["", "kernel threads", "microprocesses"], &figures.0);
     println!();
     text::say(&format!("{}. The tour took {}.", machine(), text::time(start.elapsed())));

@@ -10,7 +10,7 @@ pub const BY_HAND: [&str; 3] = ["reading.md", "missed.md", "missed-servers.md"];
 const MARK: &str = "<!-- Written by `cargo xtask book-figures` from lab/results. -->\n\n";
 
 /// What each benchmark measures, and the peers that need a word.
-const BENCHES: [(&str, &str); 33] = [
+const BENCHES: [(&str, &str); 34] = [
     ("connections", "Growth of a server's resident memory for each connection that is idle."),
     (
         "control",
@@ -88,6 +88,12 @@ const BENCHES: [(&str, &str); 33] = [
         "rpc",
         "Calls between two processes through a gate, beside pipes, sockets, futexes, gRPC, tarpc, \
          iceoryx2 and D-Bus.",
+    ),
+    (
+        "run",
+        "Unmodified programs under `kumi run`, plainly (`std`), and with their own alternative to a \
+         thread per connection: MariaDB's thread pool, Apache's `mpm_event`, Java's virtual threads. \
+         Server and load have a core each.",
     ),
     (
         "servers",

@@ -182,15 +182,13 @@ fn build(build_set: BuildSet) -> Result<Vec<Binary>, Failure> {
     let mut arguments = build_set.packages();
     arguments.push("--tests");
     let binaries = binaries::build(&arguments)?;
-    if build_set != BuildSet::Laboratory {
-        build_preloaded()?;
-    }
+    build_preloaded()?;
     println!("built in {:.0} s", begun.elapsed().as_secs_f64());
     Ok(binaries)
 }
 
 /// Builds the shared libraries of `kumi run`, which cargo builds for no test. The tests of
-/// `kumi/run` ask for the same build, and find it done.
+/// `kumi/run` ask for the same build, and find it done; the tour runs a server with them.
 fn build_preloaded() -> Result<(), Failure> {
     let mut cargo = workspace::cargo();
     cargo.args(["build", "--package", "kumihimo-interpose", "--package", "kumihimo-preload"]);

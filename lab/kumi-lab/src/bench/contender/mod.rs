@@ -1,6 +1,7 @@
 //! Contenders: separate programs, started fresh for each run, on as many cores as they have VPs.
 //!
-//! - `rivals`: builds the rivals' programs; `redis`: uses installed ones.
+//! - `rivals`: builds the rivals' programs; `redis`, `installed`: use installed ones.
+//! - `interposed`: builds the libraries of `kumi run`.
 //! - `program`: a process that exchanges lines; `pair`: a server and its load; `terminal`: a
 //!   program in a pseudo-terminal.
 //! - `directory`, `place`: directories shared by processes.
@@ -9,6 +10,8 @@
 //! From the rest of the crate, this module uses only the rows of `report`.
 
 pub mod directory;
+pub mod installed;
+pub mod interposed;
 pub mod pair;
 pub mod place;
 pub mod program;

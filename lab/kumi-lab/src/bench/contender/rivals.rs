@@ -39,7 +39,7 @@ fn is_of(rival: Runtime, benches: &[&str]) -> bool {
         Runtime::Rpc => benches.contains(&"rpc"),
         Runtime::Files => benches.contains(&"servers"),
         Runtime::Std if benches.contains(&"unwrapped") => true,
-        _ => benches.iter().any(|bench| !["rpc", "servers", "unwrapped"].contains(bench)),
+        _ => benches.iter().any(|bench| !["rpc", "servers", "unwrapped", "run"].contains(bench)),
     }
 }
 

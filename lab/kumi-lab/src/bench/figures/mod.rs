@@ -11,6 +11,7 @@ mod gates;
 mod hostile;
 mod io;
 mod servers;
+mod unmodified;
 mod unwrapped;
 
 use super::plan::Options;
@@ -34,7 +35,7 @@ struct Pick {
 
 /// Benchmarks whose ratios are medians over rounds, each round compared with itself: their
 /// contenders are alive at the same time. In other benchmarks, a ratio is that of the medians.
-const PAIRED: [&str; 3] = ["echo", "kv", "hostile"];
+const PAIRED: [&str; 4] = ["echo", "kv", "hostile", "run"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Goal {
@@ -42,6 +43,8 @@ enum Goal {
     AtLeast(f64),
     /// A range that includes both bounds.
     Within(f64, f64),
+    /// Any measured value: only the aim is a bound.
+    Any,
 }
 
 /// An aim beyond the required goal.
@@ -298,7 +301,7 @@ impl Verdict {
 fn all() -> impl Iterator<Item = &'static Figure> {
     let others =
         io::FIGURES.iter().chain(control::FIGURES).chain(gates::FIGURES).chain(servers::FIGURES);
-    let others = others.chain(hostile::FIGURES);
+    let others = others.chain(hostile::FIGURES).chain(unmodified::FIGURES);
     FIGURES.iter().chain(others).chain(unwrapped::figures())
 }
 
@@ -336,7 +339,7 @@ fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
         "parked" => options.vps.last().copied().into_iter().collect(),
         "spread" => vec![8],
         "echo" | "kv" | "priority-io" | "connections" | "events" | "preempt" | "trace"
-        | "hostile" => {
+        | "hostile" | "run" => {
             vec![1]
         }
         "kernel-threads" => vec![2],
@@ -355,6 +358,7 @@ impl Goal {
             Goal::AtMost(x) => format!("<= {}", number(x)),
             Goal::AtLeast(x) => format!(">= {}", number(x)),
             Goal::Within(least, most) => format!("{} to {}", number(least), number(most)),
+            Goal::Any => "any".to_owned(),
         }
     }
 
@@ -363,6 +367,7 @@ impl Goal {
             Goal::AtMost(most) => value <= most,
             Goal::AtLeast(least) => value >= least,
             Goal::Within(least, most) => (least..=most).contains(&value),
+            Goal::Any => true,
         }
     }
 }

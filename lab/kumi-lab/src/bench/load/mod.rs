@@ -2,6 +2,7 @@
 //! one, and the same for all contenders.
 //!
 //! - `echo`: the closed loop of `echo`; `priority`: both loops of `priority-io`.
+//! - `requests`: the clients of the unmodified servers of `run`.
 //! - `outside`: the requests and the stalls of `stall`.
 //! - `peer`: the processes at the other end of the sockets of `unwrapped`.
 //!
@@ -12,3 +13,4 @@ pub mod echo;
 pub mod outside;
 pub mod peer;
 pub mod priority;
+pub mod requests;

@@ -1,12 +1,13 @@
 //! The plan of each benchmark: its cells, and the contenders in each.
 //!
-//! `gates`, `servers` and `unwrapped` contain the cells of those benchmarks, and `order` draws the
-//! order within a round from the seed. Input are command-line options, output are cells; nothing is
-//! started here. From the rest of the crate, this module uses only `contender`.
+//! `gates`, `servers`, `unmodified` and `unwrapped` contain the cells of those benchmarks, and
+//! `order` draws the order within a round from the seed. Input are command-line options, output are
+//! cells; nothing is started here. From the rest of the crate, this module uses only `contender`.
 
 mod gates;
 pub mod order;
 mod servers;
+pub mod unmodified;
 mod unwrapped;
 
 use super::contender::{Contender, Runtime};
@@ -14,7 +15,7 @@ pub use servers::ORGANISATIONS;
 pub use unwrapped::{is_whole, peer_of};
 
 /// All benchmarks in the order of `all`.
-pub const NAMES: [&str; 33] = [
+pub const NAMES: [&str; 34] = [
     "yield",
     "null-fork",
     "message",
@@ -48,6 +49,7 @@ pub const NAMES: [&str; 33] = [
     "inversion",
     "servers",
     "hostile",
+    "run",
 ];
 
 /// Queue designs of Kumihimo.
@@ -87,6 +89,7 @@ pub const STALL_VPS: usize = 2;
 pub fn runs(bench: &str, rivals: bool, full: bool) -> usize {
     match bench {
         "hostile" => HOSTILE_PAIRS,
+        "run" => unmodified::RUNS,
         "servers" if full => servers::PAPER_RUNS,
         "unwrapped" => {
             if rivals || full {
@@ -540,7 +543,7 @@ mod tests {
 
     #[test]
     fn every_benchmark_has_cells() {
-        let apart = ["echo", "kv", "priority-io", "connections", "control", "hostile"];
+        let apart = ["echo", "kv", "priority-io", "connections", "control", "hostile", "run"];
         for bench in NAMES.iter().filter(|bench| !apart.contains(bench)) {
             for full in [false, true] {
                 let cells = cells(bench, &options(full));

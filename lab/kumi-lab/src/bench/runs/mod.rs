@@ -18,4 +18,5 @@ pub mod servers;
 pub mod sockets;
 pub mod stall;
 pub mod trace;
+pub mod unmodified;
 pub mod unwrapped;

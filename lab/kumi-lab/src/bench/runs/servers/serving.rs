@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Bench;
+use crate::bench::contender::installed::installed;
 use crate::bench::contender::{Contender, Runtime, Trouble};
 
 /// Settings of a load for Kumihimo's server, beside its organisation.
@@ -37,10 +38,10 @@ pub fn command(
             Ok(command)
         }
         (_, "memfs_ll") => {
-            let mut command = installed(
+            let mut command = Command::new(installed(
                 "memfs_ll",
                 "an example of libfuse 3.17 and later; on the PATH it takes part",
-            )?;
+            )?);
             command.args(["-f", "-o", "clone_fd"]).arg(at);
             Ok(command)
         }
@@ -49,7 +50,7 @@ pub fn command(
         // for all other servers here. Without the option, a stat takes two requests instead of
         // three.
         (_, "fuse2fs") => {
-            let mut command = installed("fuse2fs", "apt-get install fuse2fs")?;
+            let mut command = Command::new(installed("fuse2fs", "apt-get install fuse2fs")?);
             command.args([
                 "-f",
                 "-o",
@@ -60,7 +61,7 @@ pub fn command(
         }
         // Multi-threaded only with this option.
         (_, "bindfs") => {
-            let mut command = installed("bindfs", "apt-get install bindfs")?;
+            let mut command = Command::new(installed("bindfs", "apt-get install bindfs")?);
             command.args([
                 "-f",
                 "--multithreaded",
@@ -71,7 +72,7 @@ pub fn command(
             Ok(command)
         }
         (_, "mergerfs") => {
-            let mut command = installed("mergerfs", "apt-get install mergerfs")?;
+            let mut command = Command::new(installed("mergerfs", "apt-get install mergerfs")?);
             command.args([
                 "-f",
                 "-o",
@@ -127,30 +128,4 @@ fn ours(
     };
     command.arg(store).arg(at).env("KUMI_DIR", bench.stores.directory());
     Ok(command)
-}
-
-/// The command of another program, if it is on the PATH.
-fn installed(program: &str, how: &str) -> Result<Command, Trouble> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    match std::env::split_paths(&path)
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
-    {
-        Some(file) => Ok(Command::new(file)),
-        None => Err(Trouble::Refused(format!("{program} is not installed ({how})"))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_package_is_refused_with_its_installation_command() {
-        let Err(Trouble::Refused(why)) = installed("no-such-server", "apt-get install it") else {
-            panic!("there")
-        };
-        assert_eq!(why, "no-such-server is not installed (apt-get install it)");
-        assert!(installed("sh", "").is_ok());
-    }
 }
