@@ -1,9 +1,9 @@
 //! Cancellation: pthread_cancel(3).
 //!
-//! The C library keeps a request in the block of the thread, and acts on it in each of its functions
-//! that is a cancellation point: also where the runtime calls one, in a wait of the microprocess. So
-//! a request for a microprocess is kept here. It interrupts the wait; the wait returns, and the
-//! function that the program has called has the C library cancel the caller.
+//! The C library keeps a request in the block of the thread, and acts on it in each of its
+//! functions that is a cancellation point: also where the runtime calls one, in a wait of the
+//! microprocess. So a request for a microprocess is kept here. It interrupts the wait; the wait
+//! returns, and the function that the program has called has the C library cancel the caller.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

@@ -21,8 +21,9 @@ pub(crate) fn as_kernel_thread<R>(f: impl FnOnce() -> R) -> R {
     unsafe { tls::get().with_number(libc::gettid().cast_unsigned(), f) }
 }
 
-/// Has the kernel release what the caller holds if its kernel thread is killed (set_robust_list(2)).
-/// The C library keeps the list in the block of the thread, at the same place in each.
+/// Has the kernel release what the caller holds if its kernel thread is killed
+/// (set_robust_list(2)). The C library keeps the list in the block of the thread, at the same place
+/// in each.
 fn register_robust_list() {
     let mut head = 0usize;
     let mut bytes = 0usize;

@@ -1,7 +1,7 @@
 //! The program's handlers: sigaction(2), signal(2) and their like.
 //!
-//! Once the runtime has started, the kernel has [`entry`](crate::signal::entry) in the place of each
-//! handler, with the handler's flags and mask. What the program installed is here.
+//! Once the runtime has started, the kernel has [`entry`](crate::signal::entry) in the place of
+//! each handler, with the handler's flags and mask. What the program installed is here.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;

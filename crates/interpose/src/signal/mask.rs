@@ -1,7 +1,7 @@
 //! The signal mask of a thread: pthread_sigmask(3), siglongjmp(3), sigpending(2).
 //!
-//! The kernel's mask follows the microprocess: the runtime sets it on the kernel thread at a switch.
-//! The word here is for the threads that send signals.
+//! The kernel's mask follows the microprocess: the runtime sets it on the kernel thread at a
+//! switch. The word here is for the threads that send signals.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;

@@ -7,8 +7,8 @@
 //!   and masks.
 //! - [`queue`]: signals that wait for one thread. [`send`] puts one there, interrupts the thread,
 //!   and has the kernel thread on which it runs receive the same signal, as a *kick*.
-//! - [`entry`]: what the kernel calls. A kick is looked up in the queue of the running thread, and is
-//!   void if another one runs there by now. A signal that arrives inside this library or the
+//! - [`entry`]: what the kernel calls. A kick is looked up in the queue of the running thread,
+//!   and is void if another one runs there by now. A signal that arrives inside this library or the
 //!   runtime is put aside.
 //! - [`section`]: the code in which no handler runs, and what happens at its end.
 //! - [`mask`]: the mask of a thread, in the kernel and here.

@@ -1,12 +1,12 @@
-//! Signals for the process that no thread of the program takes in the kernel, and timers that signal
-//! one thread.
+//! Signals for the process that no thread of the program takes in the kernel, and timers that
+//! signal one thread.
 //!
-//! The kernel passes a signal for the process to a thread that has it open. Of the microprocesses it
-//! knows those that run. If the first thread blocks a signal, and only microprocesses that wait have
-//! it open, nobody would hear it. So a kernel thread of this library listens to such signals, and
-//! sends each to a thread that has it open. It also receives what a kernel thread of the runtime
-//! could not handle where it was interrupted, and the signals of timers that the program has set up
-//! for a microprocess (`SIGEV_THREAD_ID` of timer_create(2)).
+//! The kernel passes a signal for the process to a thread that has it open. Of the microprocesses
+//! it knows those that run. If the first thread blocks a signal, and only microprocesses that wait
+//! have it open, nobody would hear it. So a kernel thread of this library listens to such signals,
+//! and sends each to a thread that has it open. It also receives what a kernel thread of the
+//! runtime could not handle where it was interrupted, and the signals of timers that the program
+//! has set up for a microprocess (`SIGEV_THREAD_ID` of timer_create(2)).
 
 use std::ffi::c_int;
 use std::sync::Mutex;

@@ -1,7 +1,7 @@
 //! The signals that wait for one thread.
 //!
-//! Any thread adds, also in a signal handler: nodes come from a fixed supply, and are put on a stack
-//! of which the owner takes the whole. Only the owner takes signals out, in a section without
+//! Any thread adds, also in a signal handler: nodes come from a fixed supply, and are put on a
+//! stack of which the owner takes the whole. Only the owner takes signals out, in a section without
 //! handlers.
 
 use std::cell::{Cell, UnsafeCell};
@@ -98,14 +98,15 @@ impl Queue {
         loop {
             node.next.set(head);
             let new = std::ptr::from_ref(node).cast_mut();
-            // Release: the owner reads the node. It takes all at once, so an address that comes back
-            // means no other list.
+            // Release: the owner reads the node. It takes all at once, so an address that comes
+            // back means no other list.
             match self.arrived.compare_exchange(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(other) => head = other,
             }
         }
-        // SeqCst: the sender then reads the mask, and the owner changes its mask and then reads this.
+        // SeqCst: the sender then reads the mask, and the owner changes its mask and then reads
+        // this.
         self.pending.fetch_or(bit(signal), Ordering::SeqCst);
         true
     }

@@ -104,8 +104,8 @@ impl Then {
     }
 }
 
-/// Handles what has interrupted a wait, in the midst of its section. No lock is held, and the caller
-/// is in no list that a handler, or a jump out of it, could meet.
+/// Handles what has interrupted a wait, in the midst of its section. No lock is held, and the
+/// caller is in no list that a handler, or a jump out of it, could meet.
 pub(crate) fn handle_interruption() -> Then {
     let own = own();
     let (handled, interrupting) = (own.handled.get(), own.interrupting.get());

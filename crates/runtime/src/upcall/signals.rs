@@ -50,8 +50,8 @@ pub fn is_on_runtimes_thread() -> bool {
     standing() != Standing::Foreign
 }
 
-/// Has the hook of [`set_after_events`] called once the section of the runtime that a signal handler
-/// has interrupted ends. Async-signal-safe.
+/// Has the hook of [`set_after_events`] called once the section of the runtime that a signal
+/// handler has interrupted ends. Async-signal-safe.
 pub fn call_back() {
     if standing() == Standing::Foreign {
         return;
