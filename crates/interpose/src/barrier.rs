@@ -11,8 +11,9 @@ use libc::pthread_barrier_t;
 use crate::loom::libc;
 use crate::loom::park::Wait;
 use crate::lot::{self, Kind, Waiting};
+use crate::record::own_signals;
 use crate::signal::section::Section;
-use crate::{phase, signal, special};
+use crate::{phase, special};
 
 /// The words of a `pthread_barrier_t` (struct pthread_barrier, sysdeps/nptl/internaltypes.h of
 /// glibc).
@@ -39,7 +40,7 @@ pub(crate) unsafe fn wait(barrier: *mut pthread_barrier_t) -> c_int {
     }
     let key = barrier.addr();
     let _section = Section::enter();
-    signal::own().note_waiter();
+    own_signals().note_waiter();
     // SAFETY: as above. All arrivals count under the lock of the bucket.
     let must_wait = |_: &Waiting<'_>| unsafe {
         (*words).arrived += 1;

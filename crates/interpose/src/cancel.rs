@@ -5,46 +5,17 @@
 //! microprocess. So a request for a microprocess is kept here. It interrupts the wait; the wait
 //! returns, and the function that the program has called has the C library cancel the caller.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kumihimo_arch::system_call;
 use kumihimo_runtime::signals::call_back;
 use libc::pthread_t;
 
-use crate::record;
-use crate::signal::{entry, own, send};
-
-/// The cancellation of a thread.
-pub(crate) struct Cancel {
-    /// Requested, and not acted upon.
-    is_requested: AtomicBool,
-    is_disabled: Cell<bool>,
-    is_asynchronous: AtomicBool,
-}
-
-impl Cancel {
-    pub(crate) const fn new() -> Cancel {
-        Cancel {
-            is_requested: AtomicBool::new(false),
-            is_disabled: Cell::new(false),
-            is_asynchronous: AtomicBool::new(false),
-        }
-    }
-
-    /// Whether the next cancellation point of the caller ends it.
-    #[inline]
-    pub(crate) fn is_due(&self) -> bool {
-        self.is_requested.load(Ordering::SeqCst) && !self.is_disabled.get()
-    }
-
-    /// The thread ends: no wait of its handlers is interrupted.
-    pub(crate) fn is_over(&self) {
-        self.is_requested.store(false, Ordering::SeqCst);
-    }
-}
+use crate::record::{self, own_signals};
+use crate::signal::kick::is_kick;
+use crate::signal::{entry, section, send};
 
 unsafe extern "C-unwind" {
     fn pthread_testcancel();
@@ -56,14 +27,14 @@ unsafe extern "C-unwind" {
 /// A cancellation point. Unwinds the caller's stack if the thread was cancelled.
 #[inline]
 pub(crate) extern "C-unwind" fn point() {
-    if own().cancel.is_due() {
+    if own_signals().cancel.is_due() {
         cancel_self();
     }
 }
 
 #[cold]
 extern "C-unwind" fn cancel_self() {
-    own().cancel.is_over();
+    own_signals().cancel.is_over();
     // SAFETY: the caller's own block. No frame of this library above the program's has anything to
     // drop. It returns if the thread ends already.
     unsafe {
@@ -122,7 +93,7 @@ unsafe extern "C-unwind" fn kumi_interpose_pthread_setcancelstate(
     // SAFETY: the caller's promise.
     let done = unsafe { pthread_setcancelstate(state, before) };
     if done == 0 {
-        own().cancel.is_disabled.set(state == DISABLE);
+        own_signals().cancel.is_disabled.set(state == DISABLE);
     }
     done
 }
@@ -136,7 +107,7 @@ unsafe extern "C-unwind" fn kumi_interpose_pthread_setcanceltype(
     // SAFETY: the caller's promise.
     let done = unsafe { pthread_setcanceltype(kind, before) };
     if done == 0 {
-        own().cancel.is_asynchronous.store(kind == ASYNCHRONOUS, Ordering::SeqCst);
+        own_signals().cancel.is_asynchronous.store(kind == ASYNCHRONOUS, Ordering::SeqCst);
     }
     done
 }
@@ -155,13 +126,13 @@ unsafe extern "C-unwind" fn kumi_interpose_pthread_cancel(thread: pthread_t) -> 
     }
     install();
     signals.cancel.is_requested.store(true, Ordering::SeqCst);
-    if std::ptr::eq(signals, own()) {
+    if std::ptr::eq(signals, own_signals()) {
         if signals.cancel.is_asynchronous.load(Ordering::SeqCst) {
             point();
         }
         return 0;
     }
-    crate::signal::section::within(|| {
+    section::within(|| {
         /// Looks at a thread that is to end wherever it is, and was in the runtime.
         const ATTEMPTS: u32 = 1000;
         for _ in 0..ATTEMPTS {
@@ -238,11 +209,11 @@ unsafe extern "C-unwind" fn on_cancel(
     context: *mut c_void,
 ) {
     // SAFETY: the kernel's.
-    if !send::is_kick(unsafe { &*info }) {
+    if !is_kick(unsafe { &*info }) {
         // SAFETY: as this function.
         return unsafe { call_original(signal, info, context) };
     }
-    let own = own();
+    let own = own_signals();
     // SAFETY: the kernel's context.
     let is_program = unsafe { entry::is_program(own, context.cast()) };
     if !is_program || own.is_in_section() {

@@ -12,8 +12,9 @@ use crate::deadline::Deadline;
 use crate::loom::libc;
 use crate::loom::park::Wait;
 use crate::lot::{self, End, Kind};
+use crate::record::own_signals;
 use crate::signal::section::{Section, handle_interruption};
-use crate::{cancel, mutex, phase, signal, special};
+use crate::{cancel, mutex, phase, special};
 
 unsafe extern "C" {
     fn pthread_cond_clockwait(
@@ -50,7 +51,7 @@ pub(crate) unsafe fn wait(
 ) -> c_int {
     let key = condition.addr();
     let _section = Section::enter();
-    signal::own().note_waiter();
+    own_signals().note_waiter();
     // In the lot before the mutex is released: the next thread that locks it finds the waiter.
     lot::enter(key, Kind::Condition, |entered| {
         // SAFETY: the caller's promise.

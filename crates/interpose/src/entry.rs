@@ -3,11 +3,8 @@
 use std::ffi::c_void;
 
 use crate::attributes::Plan;
-use crate::record::{CANCELED, RECORD, Value};
+use crate::record::{CANCELED, RECORD, Routine, Value};
 use crate::{last, signal};
-
-/// It may unwind: pthread_exit(3) does so, up to `run_routine`.
-pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// What a new thread runs.
 #[repr(C)]
@@ -42,11 +39,11 @@ impl Start {
         self.floating_point.apply();
         // An end without pthread_exit(3) is a cancellation.
         RECORD.with(|record| record.exit_value.set(CANCELED));
-        signal::own().begin();
+        signal::process::begin_thread();
         // SAFETY: the structure lives until the call returns.
         let has_exited = unsafe { run_routine(&mut self) };
         last::thread_ends();
-        signal::own().end();
+        signal::process::end_thread();
         Value(if has_exited { RECORD.with(|record| record.exit_value.get()) } else { self.value })
     }
 }

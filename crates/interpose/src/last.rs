@@ -7,8 +7,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::entry::Routine;
 use crate::phase;
+use crate::record::Routine;
 
 /// Threads that have not ended.
 static LIVING: AtomicU64 = AtomicU64::new(1);

@@ -14,7 +14,10 @@ use kumihimo_runtime::thread::JoinHandle;
 use libc::pthread_t;
 
 use crate::phase;
-use crate::signal::Signals;
+use crate::signal::thread::Signals;
+
+/// What a thread runs. It may unwind: pthread_exit(3) does so, up to `run_routine`.
+pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// What a thread passes to the one that joins it.
 pub(crate) struct Value(pub(crate) *mut c_void);
@@ -165,4 +168,12 @@ impl Record {
         // SAFETY: the caller's promise.
         unsafe { (*self.handle.get()).assume_init_read() }
     }
+}
+
+/// The signals of the calling thread.
+#[inline]
+pub(crate) fn own_signals<'a>() -> &'a Signals {
+    let own = RECORD.with(|record| std::ptr::from_ref(&record.signals));
+    // SAFETY: in the thread's block, which lives as long as the thread.
+    unsafe { &*own }
 }

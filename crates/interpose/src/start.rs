@@ -28,7 +28,7 @@ fn start_once() -> bool {
         // A program whose threads all wait may go on when a signal arrives, or another process
         // writes to memory that it shares.
         // Before the runtime installs handlers of its own, which call earlier ones.
-        signal::action::take_over();
+        signal::handlers::take_over();
         kumihimo_runtime::interrupt::end_waits_when(|| signal::section::is_interrupted(true));
         signal::section::watch_events();
         let builder = Builder::new().on_deadlock(OnDeadlock::Ignore);
@@ -104,6 +104,6 @@ unsafe extern "C" fn after_fork() {
 unsafe extern "C" fn in_child() {
     heap::release();
     lot::forget();
-    signal::own().forget();
+    signal::process::forget();
     phase::set(Phase::Off);
 }

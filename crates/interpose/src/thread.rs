@@ -12,13 +12,13 @@ use libc::{pthread_attr_t, pthread_t};
 
 use crate::attributes::Plan;
 use crate::deadline::Deadline;
-use crate::entry::{Routine, Start};
+use crate::entry::Start;
 use crate::record::{
-    CANCELED, CREATED, DETACHED, HAS_HANDLE, JOINED, RECORD, Value, created, has_ended, is_created,
-    record,
+    CANCELED, CREATED, DETACHED, HAS_HANDLE, JOINED, RECORD, Routine, Value, created, has_ended,
+    is_created, own_signals, record,
 };
 use crate::signal::section::{Section, handle_interruption};
-use crate::{cancel, count, last, phase, signal, start};
+use crate::{cancel, count, last, phase, start};
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
@@ -111,7 +111,7 @@ unsafe extern "C-unwind" {
 pub(crate) unsafe extern "C-unwind" fn kumi_interpose_pthread_exit(value: *mut c_void) -> ! {
     if is_created() {
         RECORD.with(|record| record.exit_value.set(value));
-        signal::own().cancel.is_over();
+        own_signals().cancel.is_over();
     }
     // Runs the cleanup handlers and destructors on the stack, and ends in `run_routine`.
     // SAFETY: the caller's promise.
@@ -127,7 +127,7 @@ fn wait_for_end(
     deadline: Option<Deadline>,
 ) -> Result<Outcome, JoinHandle<Value>> {
     let _section = Section::enter();
-    signal::own().note_waiter();
+    own_signals().note_waiter();
     loop {
         handle = match handle.join_uninterrupted(deadline.and_then(Deadline::instant)) {
             Ok(outcome) => return Ok(outcome),
@@ -138,7 +138,7 @@ fn wait_for_end(
         }
         // A handler does not end the wait (pthread_join(3)).
         handle_interruption();
-        if signal::own().cancel.is_due() {
+        if own_signals().cancel.is_due() {
             return Err(handle);
         }
     }

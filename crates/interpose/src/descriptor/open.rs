@@ -3,12 +3,13 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::descriptor::{kept, returned, table};
+use crate::signal::process;
 use crate::{failed, phase};
 
 pub(crate) use kept::note_inherited;
 
 /// Notes a descriptor that a call has returned, and returns it.
-pub(crate) fn made(fd: c_int) -> c_int {
+pub(super) fn made(fd: c_int) -> c_int {
     if fd >= 0 {
         table::made(fd);
     }
@@ -186,4 +187,17 @@ unsafe extern "C" fn kumi_interpose_close_range(
 unsafe extern "C" fn kumi_interpose_closefrom(first: c_int) {
     // SAFETY: integers.
     unsafe { kumi_interpose_close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0) };
+}
+
+/// Replaces signalfd(2): what it reads, the kernel keeps.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_interpose_signalfd(
+    fd: c_int,
+    set: *const libc::sigset_t,
+    flags: c_int,
+) -> c_int {
+    process::leave_to_descriptor(set);
+    // SAFETY: the caller's promise.
+    let done = unsafe { libc::signalfd(fd, set, flags) };
+    if fd == -1 { made(done) } else { done }
 }

@@ -7,8 +7,11 @@ use kumihimo_arch::signal_mask::NEVER_BLOCKED;
 use kumihimo_runtime::signals::{call_back, interrupts_program, is_on_runtimes_thread};
 
 use crate::phase;
+use crate::record::own_signals;
+use crate::signal::kick;
 use crate::signal::queue::Info;
-use crate::signal::{Signals, action, bit, mask, own, process, section, send};
+use crate::signal::thread::Signals;
+use crate::signal::{action, aside, mask, section};
 
 /// Signals of an instruction that cannot continue, if the kernel sends them.
 fn is_fault(signal: c_int, info: &Info) -> bool {
@@ -41,14 +44,14 @@ pub(super) unsafe extern "C-unwind" fn entry(signal: c_int, info: *mut Info, con
         // SAFETY: as this function.
         return unsafe { action::call(signal, info, context) };
     }
-    let own = own();
+    let own = own_signals();
     // SAFETY: the kernel's.
     let told = unsafe { &*info };
     if is_fault(signal, told) {
         // SAFETY: as this function.
         return unsafe { run(own, signal, info, context) };
     }
-    let is_kick = send::is_kick(told);
+    let is_kick = kick::is_kick(told);
     // SAFETY: the kernel's context.
     let is_program = unsafe { is_program(own, context) };
     if is_program && own.depth.get() == 0 {
@@ -76,7 +79,7 @@ pub(super) unsafe extern "C-unwind" fn entry(signal: c_int, info: *mut Info, con
             waiter.wake();
         }
     } else {
-        process::put_aside(signal, told);
+        aside::put(signal, told);
     }
 }
 
@@ -128,9 +131,4 @@ unsafe fn forget_signal_stack(context: *mut libc::ucontext_t) {
     const REFUSED: c_int = 0x4b4d;
     // SAFETY: the caller's promise.
     unsafe { (*context).uc_stack.ss_flags = REFUSED };
-}
-
-/// Whether `signal` is open in the calling thread.
-pub(super) fn is_open(own: &Signals, signal: c_int) -> bool {
-    own.mask.load(Ordering::SeqCst) & bit(signal) == 0
 }

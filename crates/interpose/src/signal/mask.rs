@@ -1,17 +1,14 @@
-//! The signal mask of a thread: pthread_sigmask(3), siglongjmp(3), sigpending(2).
+//! The signal mask of a thread.
 //!
 //! The kernel's mask follows the microprocess: the runtime sets it on the kernel thread at a
 //! switch. The word here is for the threads that send signals.
 
-use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::thread_attributes;
-use kumihimo_runtime::signals::is_on_runtimes_thread;
 use libc::sigset_t;
 
-use crate::signal::{Signals, action, own, process, section};
-use crate::{failed, phase, record};
+use crate::signal::thread::Signals;
 
 /// The mask of the calling thread, by asking the kernel or the runtime.
 pub(super) fn of_caller() -> u64 {
@@ -38,182 +35,6 @@ pub(super) fn note(own: &Signals, mask: u64) {
     if let Some(runtime) = thread_attributes::runtime() {
         runtime.signal_mask(&|_| mask);
     }
-}
-
-/// Runs `f` with another mask in the calling microprocess.
-pub(super) fn with<R>(mask: u64, f: impl FnOnce() -> R) -> R {
-    let own = own();
-    let before = own.mask.load(Ordering::SeqCst);
-    process::note_open(!mask);
-    note(own, mask);
-    process::adopt(own, mask);
-    let done = f();
-    note(own, before);
-    done
-}
-
-/// Notes the mask of the calling thread after a function of the C library has changed it.
-fn changed() {
-    let own = own();
-    let mask = of_caller();
-    own.mask.store(mask, Ordering::SeqCst);
-    if record::is_created() {
-        process::note_open(!mask);
-    } else {
-        process::note_mask_of_kernel_thread(mask);
-    }
-    process::adopt(own, mask);
-    section::look(own);
-}
-
-/// Replaces pthread_sigmask(3), as `arch` does.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_sigmask(
-    how: c_int,
-    set: *const sigset_t,
-    before: *mut sigset_t,
-) -> c_int {
-    // SAFETY: the caller's promise. `libc::pthread_sigmask` is the definition of `arch`.
-    let done = unsafe { libc::pthread_sigmask(how, set, before) };
-    if done == 0 && !set.is_null() && phase::has_started() {
-        changed();
-    }
-    done
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sigprocmask(
-    how: c_int,
-    set: *const sigset_t,
-    before: *mut sigset_t,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    match unsafe { kumi_interpose_pthread_sigmask(how, set, before) } {
-        0 => 0,
-        error => failed(error),
-    }
-}
-
-/// Replaces sigaltstack(2), as `arch` does.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sigaltstack(
-    new: *const libc::stack_t,
-    before: *mut libc::stack_t,
-) -> c_int {
-    // SAFETY: the caller's promise. The definition of `arch`.
-    let done = unsafe { libc::sigaltstack(new, before) };
-    if done == 0 && !new.is_null() && phase::has_started() {
-        action::note_stack();
-    }
-    done
-}
-
-/// Replaces sigpending(2): what waits in the kernel, and here.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sigpending(to: *mut sigset_t) -> c_int {
-    // SAFETY: the caller's promise.
-    let done = unsafe { libc::sigpending(to) };
-    if done == 0 && phase::has_started() {
-        let waiting = (own().queue.pending() | process::held()) & of_caller();
-        // SAFETY: written by the call. The set begins with the kernel's word.
-        unsafe { *to.cast::<u64>() |= waiting };
-    }
-    done
-}
-
-/// What sigsetjmp(3) stores; <setjmp.h> of glibc.
-#[repr(C)]
-pub(super) struct Jump {
-    registers: [u64; 8],
-    has_mask: c_int,
-    mask: u64,
-}
-
-/// Runs before siglongjmp(3) and its like, which set the mask by the system call. So the runtime
-/// has it, too.
-unsafe extern "C" fn before_jump(to: *const Jump) {
-    if !record::is_created() || !is_on_runtimes_thread() {
-        return;
-    }
-    let own = own();
-    // A jump out of a handler that has interrupted a section leaves no section.
-    // SAFETY: the caller's promise.
-    if unsafe { (*to).has_mask } != 0 {
-        // SAFETY: as above.
-        note(own, unsafe { (*to).mask });
-    }
-}
-
-macro_rules! jump {
-    ($($name:ident $real:literal)*) => {
-        $(
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            unsafe extern "C" fn $name(_to: *const Jump, _value: c_int) -> ! {
-                std::arch::naked_asm!(
-                    "push rdi",
-                    "push rsi",
-                    "sub rsp, 8",
-                    "call {before}",
-                    "add rsp, 8",
-                    "pop rsi",
-                    "pop rdi",
-                    concat!("jmp ", $real),
-                    before = sym before_jump,
-                )
-            }
-        )*
-    };
-}
-
-jump! {
-    kumi_interpose_longjmp "longjmp"
-    kumi_interpose__longjmp "_longjmp"
-    kumi_interpose_siglongjmp "siglongjmp"
-    kumi_interpose___longjmp_chk "__longjmp_chk"
-}
-
-/// Runs before setcontext(3) and swapcontext(3), which set the mask by the system call; the latter
-/// stores the one before, so it must not be changed here.
-unsafe extern "C" fn before_context(to: *const libc::ucontext_t) {
-    if record::is_created() && is_on_runtimes_thread() && !to.is_null() {
-        // SAFETY: the caller's promise.
-        own().mask.store(unsafe { of_context(to) }, Ordering::SeqCst);
-    }
-}
-
-/// Replaces setcontext(3).
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-unsafe extern "C" fn kumi_interpose_setcontext(_to: *const libc::ucontext_t) -> c_int {
-    std::arch::naked_asm!(
-        "push rdi",
-        "call {before}",
-        "pop rdi",
-        "jmp setcontext",
-        before = sym before_context,
-    )
-}
-
-/// Replaces swapcontext(3).
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-unsafe extern "C" fn kumi_interpose_swapcontext(
-    _from: *mut libc::ucontext_t,
-    _to: *const libc::ucontext_t,
-) -> c_int {
-    std::arch::naked_asm!(
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "mov rdi, rsi",
-        "call {before}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "jmp swapcontext",
-        before = sym before_context,
-    )
 }
 
 /// The kernel's word of a set.

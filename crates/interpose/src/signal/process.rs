@@ -10,13 +10,17 @@
 
 use std::ffi::c_int;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use kumihimo_arch::{signal_mask, system_call, tls};
 
-use crate::record;
-use crate::signal::queue::{Info, Queue};
-use crate::signal::{Signals, bit, entry, own, section, send};
+use crate::record::{self, own_signals};
+use crate::signal::aside::{ASIDE, LISTENER, LOOK_AGAIN, look_again};
+use crate::signal::kick::{is_kick, kick};
+use crate::signal::queue::Info;
+use crate::signal::set::bit;
+use crate::signal::thread::Signals;
+use crate::signal::{mask, section, send};
 
 /// The signals that microprocesses have had open.
 static OPENED: AtomicU64 = AtomicU64::new(0);
@@ -26,15 +30,8 @@ static BLOCKED: AtomicU64 = AtomicU64::new(0);
 static LEFT: AtomicU64 = AtomicU64::new(0);
 /// The signals of timers for microprocesses.
 static TIMED: AtomicU64 = AtomicU64::new(0);
-/// The kernel thread that listens; 0 before it does.
-static LISTENER: AtomicU32 = AtomicU32::new(0);
-/// Signals that a handler could not handle where it was called. The listener is the owner.
-static ASIDE: Queue = Queue::new();
 /// Timers for microprocesses: the kernel's ID, and the number of the thread.
 static TIMERS: Mutex<Vec<(c_int, u32)>> = Mutex::new(Vec::new());
-
-/// A signal of the C library that no program sends: it has the listener look again.
-pub(super) const LOOK_AGAIN: c_int = 32;
 
 /// Signals for the process that no thread has open.
 static HELD: Mutex<Vec<(c_int, Held)>> = Mutex::new(Vec::new());
@@ -67,13 +64,6 @@ fn change(f: impl FnOnce()) {
     }
 }
 
-fn look_again() {
-    let listener = LISTENER.load(Ordering::SeqCst);
-    if listener != 0 {
-        send::kick(listener, LOOK_AGAIN);
-    }
-}
-
 /// Notes that a microprocess has these signals open.
 #[inline]
 pub(super) fn note_open(open: u64) {
@@ -101,19 +91,13 @@ pub(super) fn leave(set: u64) {
     }
 }
 
-/// Puts a signal aside that came where no handler may run. Async-signal-safe.
-pub(super) fn put_aside(signal: c_int, info: &Info) {
-    ASIDE.add(signal, info);
-    look_again();
-}
-
 /// Starts the kernel thread that listens.
 pub(crate) fn listen() {
     // SAFETY: take nothing.
     if unsafe { libc::gettid() == libc::getpid() } {
         FIRST.store(kumihimo_arch::cpu::fs_base(), Ordering::SeqCst);
     }
-    note_mask_of_kernel_thread(super::mask::of_caller());
+    note_mask_of_kernel_thread(mask::of_caller());
     let builder = std::thread::Builder::new().name("kumi-signals".into()).stack_size(64 << 10);
     // Without the thread, signals reach the threads that run.
     let started = signal_mask::spawn_blocked(builder, || {
@@ -156,7 +140,7 @@ fn listen_once() {
         unsafe { system_call(libc::SYS_rt_sigtimedwait, [set_at, info_at, 0, 8, 0, 0]) } as c_int;
     // SAFETY: written by the call, or zeroes.
     let info = unsafe { info.assume_init() };
-    if signal > 0 && signal != LOOK_AGAIN && !send::is_kick(&info) {
+    if signal > 0 && signal != LOOK_AGAIN && !is_kick(&info) {
         match timer_thread(&info) {
             Some(number) => {
                 if let Some(thread) = record::with_number(number) {
@@ -181,7 +165,7 @@ fn pass_on(signal: c_int, info: &Info) {
             let signals = unsafe { &record::record(first as libc::pthread_t).signals };
             signals.queue.add(signal, &info);
             // SAFETY: takes nothing.
-            send::kick(unsafe { libc::getpid() }.cast_unsigned(), signal);
+            kick(unsafe { libc::getpid() }.cast_unsigned(), signal);
         }
     } else if let Some(signals) = with_open(signal)
         && let Some(info) = take_held(bit(signal))
@@ -251,7 +235,7 @@ fn with_open<'a>(signal: c_int) -> Option<&'a Signals> {
         // SAFETY: blocks are never freed.
         let record = unsafe { record::created(block as libc::pthread_t) }?;
         let signals = &record.signals;
-        let is_meant = signals.is_alive() && entry::is_open(signals, signal);
+        let is_meant = signals.is_alive() && signals.is_open(signal);
         is_meant.then_some(signals)
     })
 }
@@ -330,27 +314,38 @@ unsafe extern "C" fn kumi_interpose_timer_delete(timer: libc::timer_t) -> c_int 
     unsafe { libc::timer_delete(timer) }
 }
 
-/// Replaces signalfd(2): what it reads, the kernel keeps.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_signalfd(
-    fd: c_int,
-    set: *const libc::sigset_t,
-    flags: c_int,
-) -> c_int {
+/// Leaves these signals to the kernel, also those that are held: a descriptor reads them.
+pub(crate) fn leave_to_descriptor(set: *const libc::sigset_t) {
     if !set.is_null() {
-        // SAFETY: the caller's promise.
-        let set = unsafe { super::mask::word(set) };
+        // SAFETY: the caller's promise: a readable set.
+        let set = unsafe { mask::word(set) };
         leave(set);
         section::within(|| give_back(set));
     }
-    // SAFETY: as above.
-    let done = unsafe { libc::signalfd(fd, set, flags) };
-    if fd == -1 { crate::descriptor::open::made(done) } else { done }
 }
 
-/// Begins the caller's, a microprocess.
-pub(super) fn begin() {
-    let mask = own().mask.load(Ordering::SeqCst);
+/// Begins as a microprocess, the caller. Signals may have been sent to it already.
+pub(crate) fn begin_thread() {
+    let own = own_signals();
+    let mask = mask::of_caller();
+    own.mask.store(mask, Ordering::SeqCst);
+    own.note_waiter();
+    // SeqCst, as the look after it: a sender stores the signal and then asks for the waiter.
+    own.is_alive.store(true, Ordering::SeqCst);
     note_open(!mask);
-    adopt(own(), mask);
+    adopt(own, mask);
+    section::look(own);
+}
+
+/// Ends the calling thread's signals: what is pending goes with it.
+pub(crate) fn end_thread() {
+    let own = own_signals();
+    own.is_alive.store(false, Ordering::SeqCst);
+    own.depth.set(own.depth.get() + 1);
+    own.queue.clear();
+}
+
+/// The child of a fork begins without signals that wait; fork(2).
+pub(crate) fn forget() {
+    own_signals().queue.clear();
 }

@@ -8,7 +8,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use crate::signal::bit;
+use crate::signal::set::bit;
 
 /// What the kernel tells about a signal; sigaction(2).
 pub(super) type Info = libc::siginfo_t;

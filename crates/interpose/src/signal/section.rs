@@ -8,8 +8,12 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_runtime::signals::{interrupts_program, is_on_runtimes_thread};
 
+use crate::record::own_signals;
 use crate::signal::action::{self, Disposition};
-use crate::signal::{Signals, bit, mask, own, send};
+use crate::signal::kick::kick;
+use crate::signal::mask;
+use crate::signal::set::bit;
+use crate::signal::thread::Signals;
 
 /// While it lives, no handler runs in the calling thread. Sections nest.
 pub(crate) struct Section(());
@@ -17,7 +21,7 @@ pub(crate) struct Section(());
 impl Section {
     #[inline]
     pub(crate) fn enter() -> Section {
-        let own = own();
+        let own = own_signals();
         own.depth.set(own.depth.get() + 1);
         Section(())
     }
@@ -26,7 +30,7 @@ impl Section {
 impl Drop for Section {
     #[inline]
     fn drop(&mut self) {
-        let own = own();
+        let own = own_signals();
         own.depth.set(own.depth.get() - 1);
         look(own);
     }
@@ -61,7 +65,7 @@ fn look_closely(own: &Signals) {
 
 /// Has signals looked for after each event of the runtime.
 pub(crate) fn watch_events() {
-    kumihimo_runtime::signals::set_after_events(|| look(own()));
+    kumihimo_runtime::signals::set_after_events(|| look(own_signals()));
 }
 
 /// The mask of the calling thread.
@@ -76,7 +80,7 @@ fn current_mask(own: &Signals) -> u64 {
 /// point, for a cancellation.
 #[inline]
 pub(crate) fn is_interrupted(is_point: bool) -> bool {
-    let own = own();
+    let own = own_signals();
     let pending = own.queue.pending();
     pending != 0 && pending & !current_mask(own) != 0 || is_point && own.cancel.is_due()
 }
@@ -107,7 +111,7 @@ impl Then {
 /// Handles what has interrupted a wait, in the midst of its section. No lock is held, and the
 /// caller is in no list that a handler, or a jump out of it, could meet.
 pub(crate) fn handle_interruption() -> Then {
-    let own = own();
+    let own = own_signals();
     let (handled, interrupting) = (own.handled.get(), own.interrupting.get());
     let depth = own.depth.replace(0);
     look(own);
@@ -141,7 +145,7 @@ pub(super) fn handle_all(own: &Signals) {
         }
         let before = own.handled.get();
         // SAFETY: takes nothing.
-        send::kick(unsafe { libc::gettid() }.cast_unsigned(), signal);
+        kick(unsafe { libc::gettid() }.cast_unsigned(), signal);
         if own.queue.pending() & bit(signal) != 0 && own.handled.get() == before {
             attempts += 1;
         }

@@ -10,14 +10,17 @@ use libc::{sigset_t, timespec};
 
 use crate::cancel;
 use crate::deadline::{Deadline, check};
+use crate::record::own_signals;
+use crate::signal::kick::is_kick;
 use crate::signal::queue::Info;
 use crate::signal::section::{self, Then};
-use crate::signal::{bit, mask, own, process, send};
+use crate::signal::set::bit;
+use crate::signal::{mask, mask_calls, process};
 use crate::{failed, record};
 
 /// Takes a signal of `set` out of the caller's queue.
 fn take(set: u64) -> Option<Info> {
-    let own = own();
+    let own = own_signals();
     section::within(|| {
         loop {
             let ready = own.queue.pending() & set;
@@ -35,7 +38,7 @@ fn take(set: u64) -> Option<Info> {
 /// which the kernel has. So the caller waits in the kernel, on a kernel thread that it keeps
 /// meanwhile, and a sender kicks that.
 fn wait_for(set: u64, deadline: Deadline) -> Result<Info, c_int> {
-    let own = own();
+    let own = own_signals();
     process::leave(set);
     loop {
         if let Some(info) = take(set) {
@@ -53,7 +56,7 @@ fn wait_for(set: u64, deadline: Deadline) -> Result<Info, c_int> {
         });
         match waited {
             None => {}
-            Some(Ok(info)) if send::is_kick(&info) => {}
+            Some(Ok(info)) if is_kick(&info) => {}
             Some(Ok(info)) => return Ok(info),
             Some(Err(libc::EINTR)) if own.queue.pending() & set != 0 => {}
             Some(Err(error)) => return Err(error),
@@ -171,7 +174,7 @@ unsafe extern "C-unwind" fn kumi_interpose_sigsuspend(set: *const sigset_t) -> c
     // SAFETY: as above.
     let during = unsafe { mask::word(set) } & !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
     // What the mask lets in is put aside until the caller waits.
-    section::within(|| mask::with(during, wait_for_handler));
+    section::within(|| mask_calls::with(during, wait_for_handler));
     cancel::point();
     failed(libc::EINTR)
 }

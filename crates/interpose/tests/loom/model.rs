@@ -353,6 +353,16 @@ pub(crate) mod phase {
 }
 
 pub(crate) mod record {
+    pub(crate) struct Signals(());
+
+    impl Signals {
+        pub(crate) fn note_waiter(&self) {}
+    }
+
+    pub(crate) fn own_signals() -> Signals {
+        Signals(())
+    }
+
     /// No object of the models has this owner.
     pub(crate) fn number() -> std::ffi::c_int {
         -1
@@ -391,16 +401,6 @@ pub(crate) mod signal {
         pub(crate) fn handle_interruption() -> Then {
             Then(())
         }
-    }
-
-    pub(crate) struct Own(());
-
-    impl Own {
-        pub(crate) fn note_waiter(&self) {}
-    }
-
-    pub(crate) fn own() -> Own {
-        Own(())
     }
 }
 
