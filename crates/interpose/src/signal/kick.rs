@@ -22,7 +22,7 @@ pub(super) struct Sent {
 const _: () = assert!(size_of::<Sent>() == size_of::<Info>());
 
 impl Sent {
-    pub(super) fn new(signal: c_int, code: c_int, value: usize) -> Info {
+    pub(super) fn info(signal: c_int, code: c_int, value: usize) -> Info {
         // SAFETY: take nothing.
         let (pid, uid) = unsafe { (libc::getpid(), libc::getuid()) };
         let sent = Sent { signal, errno: 0, code, _pad: 0, pid, uid, value, _rest: [0; 12] };
@@ -44,7 +44,7 @@ pub(crate) fn is_kick(info: &Info) -> bool {
 /// Has the kernel thread `tid` receive `signal`, to look into the queue of the thread that it runs.
 /// It may have ended.
 pub(super) fn kick(tid: u32, signal: c_int) {
-    let kick = Sent::new(signal, libc::SI_QUEUE, (&raw const KICK).expose_provenance());
+    let kick = Sent::info(signal, libc::SI_QUEUE, (&raw const KICK).expose_provenance());
     queue_to(tid, signal, &kick);
 }
 

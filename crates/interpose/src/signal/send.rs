@@ -98,7 +98,7 @@ unsafe fn send_to(thread: pthread_t, signal: c_int, code: c_int, value: usize) -
     if !is_signal(signal) || matches!(signal, 32 | 33) {
         return Some(libc::EINVAL);
     }
-    Some(send(&record.signals, signal, &Sent::new(signal, code, value)))
+    Some(send(&record.signals, signal, &Sent::info(signal, code, value)))
 }
 
 /// Replaces pthread_kill(3).

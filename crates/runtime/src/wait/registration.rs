@@ -17,7 +17,9 @@ impl Source {
     /// Returns the entry, registered in the set of the caller's VP, or earlier in that of another
     /// VP. Returns `None` on a foreign thread, which uses poll(2).
     pub(super) fn register(&self) -> io::Result<Option<&'static DescriptorEntry>> {
-        let Some(carrier) = Carrier::current() else { return self.register_elsewhere() };
+        // A caller that has lost its VP in the kernel gets one first: it is about to wait as a
+        // microprocess, and not in poll(2).
+        let Some(carrier) = Carrier::regain() else { return self.register_elsewhere() };
         let vp = carrier.vp();
         self.register_at(vp).map(Some)
     }

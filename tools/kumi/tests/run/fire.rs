@@ -25,6 +25,23 @@ fn holders_that_lose_the_processor_get_on() {
     }
 }
 
+/// The program checks that no thread waits in poll(2). With source `off`, the first block would keep
+/// the virtual processor.
+#[test]
+fn wait_after_a_block_in_the_kernel_is_a_microprocess_s() {
+    let test = "fire::wait_after_a_block_in_the_kernel_is_a_microprocess_s";
+    let Some(built) = Built::new(test, "back.c") else { return };
+    for source in sources().into_iter().flatten().filter(|source| *source != "off") {
+        for vps in ["1", "2"] {
+            let mut command = built.by_kumi(&["--strict", "--vps", vps]);
+            command.env("KUMI_EVENTS", source);
+            let ended = run(test, &mut command);
+            let what = format!("{source} --vps {vps}: {}", ended.told());
+            assert!(ended.status.success() && ended.stdout == "ok\n", "{what}");
+        }
+    }
+}
+
 /// Event sources: the machine's choice, and each that it allows by its name.
 fn sources() -> Vec<Option<&'static str>> {
     let output = Command::new(KUMI).arg("doctor").output().expect("kumi doctor");
