@@ -120,6 +120,9 @@ macro_rules! names {
             sigwaitinfo
             sigtimedwait
             sigsuspend
+            __xpg_sigpause
+            sighold
+            sigrelse
             pause
             signalfd
             timer_create

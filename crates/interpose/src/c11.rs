@@ -108,13 +108,13 @@ unsafe extern "C-unwind" fn kumi_interpose_thrd_sleep(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_mtx_lock(mutex: *mut pthread_mutex_t) -> c_int {
+unsafe extern "C-unwind" fn kumi_interpose_mtx_lock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's promise: a `mtx_t` has the layout of a `pthread_mutex_t`.
-    result(unsafe { mutex::lock(mutex) })
+    result(unsafe { mutex::kumi_interpose_pthread_mutex_lock(mutex) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_mtx_timedlock(
+unsafe extern "C-unwind" fn kumi_interpose_mtx_timedlock(
     mutex: *mut pthread_mutex_t,
     at: *const libc::timespec,
 ) -> c_int {

@@ -121,13 +121,14 @@ unsafe extern "C-unwind" fn kumi_interpose_pthread_cancel(thread: pthread_t) -> 
         return unsafe { pthread_cancel(thread) };
     };
     let signals = &record.signals;
-    if !signals.is_alive() {
+    // One that has not begun is cancelled at its first cancellation point.
+    if signals.has_ended() {
         return 0;
     }
     install();
     signals.cancel.is_requested.store(true, Ordering::SeqCst);
     if std::ptr::eq(signals, own_signals()) {
-        if signals.cancel.is_asynchronous.load(Ordering::SeqCst) {
+        if signals.cancel.is_asynchronous() {
             point();
         }
         return 0;
@@ -137,7 +138,7 @@ unsafe extern "C-unwind" fn kumi_interpose_pthread_cancel(thread: pthread_t) -> 
         const ATTEMPTS: u32 = 1000;
         for _ in 0..ATTEMPTS {
             send::nudge(signals, CANCEL);
-            let is_asynchronous = signals.cancel.is_asynchronous.load(Ordering::SeqCst);
+            let is_asynchronous = signals.cancel.is_asynchronous();
             if !is_asynchronous || !signals.cancel.is_requested.load(Ordering::SeqCst) {
                 break;
             }
@@ -218,7 +219,7 @@ unsafe extern "C-unwind" fn on_cancel(
     let is_program = unsafe { entry::is_program(own, context.cast()) };
     if !is_program || own.is_in_section() {
         call_back();
-    } else if own.cancel.is_due() && own.cancel.is_asynchronous.load(Ordering::SeqCst) {
+    } else if own.cancel.is_due() && own.cancel.is_asynchronous() {
         point();
     }
 }

@@ -73,7 +73,7 @@ pub(crate) unsafe fn wait(
             handle_interruption();
         }
         // SAFETY: as above.
-        let locked = unsafe { mutex::lock(mutex) };
+        let locked = own_signals().cancel.deferred(|| unsafe { mutex::lock(mutex) });
         match (locked, end) {
             (0, End::TimedOut) => libc::ETIMEDOUT,
             (locked, _) => locked,

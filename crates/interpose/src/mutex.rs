@@ -8,8 +8,9 @@ use crate::deadline::Deadline;
 use crate::loom::libc;
 use crate::loom::park::{self, Wait};
 use crate::lot::{self, End, Kind, Waiting};
+use crate::record::own_signals;
 use crate::signal::section::{Section, handle_interruption};
-use crate::{phase, record, special};
+use crate::{cancel, phase, record, special};
 
 /// Number of looks at a held lock before its waiter parks. A critical section is often shorter than
 /// two switches.
@@ -128,9 +129,13 @@ unsafe fn wait(mutex: *mut pthread_mutex_t, deadline: Deadline) -> c_int {
             let end = lot::wait(key, Kind::Mutex, Wait::Mutex(key), deadline.instant(), must_wait);
             match end {
                 End::NotNeeded => return done,
-                // A handler does not end the wait (pthread_mutex_lock(3)).
+                // A handler does not end the wait (pthread_mutex_lock(3)), and a cancellation does
+                // if it takes effect anywhere.
                 End::Interrupted => {
                     handle_interruption();
+                    if own_signals().cancel.is_due() {
+                        return libc::ECANCELED;
+                    }
                 }
                 End::Woken | End::TimedOut => {}
             }
@@ -164,9 +169,23 @@ pub(crate) unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn kumi_interpose_pthread_mutex_lock(
+    mutex: *mut pthread_mutex_t,
+) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { lock(mutex) }
+    unless_cancelled(|| unsafe { lock(mutex) })
+}
+
+/// Repeats `lock` while it returns ECANCELED, which only a thread of asynchronous type meets: that
+/// unwinds, unless it ends already.
+#[inline]
+fn unless_cancelled(lock: impl Fn() -> c_int) -> c_int {
+    loop {
+        match lock() {
+            libc::ECANCELED => cancel::point(),
+            done => return done,
+        }
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -183,22 +202,22 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_mutex_trylock(
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn kumi_interpose_pthread_mutex_timedlock(
+pub(crate) unsafe extern "C-unwind" fn kumi_interpose_pthread_mutex_timedlock(
     mutex: *mut pthread_mutex_t,
     at: *const libc::timespec,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe {
+    unless_cancelled(|| unsafe {
         lock_until(
             mutex,
             || Deadline::at(libc::CLOCK_REALTIME, at),
             |mutex| libc::pthread_mutex_timedlock(mutex, at),
         )
-    }
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_mutex_clocklock(
+unsafe extern "C-unwind" fn kumi_interpose_pthread_mutex_clocklock(
     mutex: *mut pthread_mutex_t,
     clock: libc::clockid_t,
     at: *const libc::timespec,
@@ -207,13 +226,13 @@ unsafe extern "C" fn kumi_interpose_pthread_mutex_clocklock(
         return libc::EINVAL;
     }
     // SAFETY: the caller's promise.
-    unsafe {
+    unless_cancelled(|| unsafe {
         lock_until(
             mutex,
             || Deadline::at(clock, at),
             |mutex| pthread_mutex_clocklock(mutex, clock, at),
         )
-    }
+    })
 }
 
 #[unsafe(no_mangle)]

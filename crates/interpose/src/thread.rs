@@ -18,7 +18,7 @@ use crate::record::{
     is_created, own_signals, record,
 };
 use crate::signal::section::{Section, handle_interruption};
-use crate::{cancel, count, last, phase, start};
+use crate::{cancel, count, last, phase, signal, start};
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
@@ -72,6 +72,7 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
 unsafe fn create(to: *mut pthread_t, plan: &Plan, start: Start) -> std::io::Result<()> {
     let state = CREATED | if plan.is_detached { DETACHED } else { 0 };
     let block = Cell::new(0);
+    let mask = signal::process::mask_for_child();
     let on_block = |fs: usize| {
         block.set(fs);
         // SAFETY: the block of a microprocess that does not run yet; `to` is the program's.
@@ -80,6 +81,8 @@ unsafe fn create(to: *mut pthread_t, plan: &Plan, start: Start) -> std::io::Resu
             record.stack.set(plan.stack.cast());
             record.stack_size.set(plan.stack_size);
             record.number.set(tls::get().number_of(fs));
+            // Signals may come before it runs.
+            record.signals.inherit_mask(mask);
             record.state.store(state, Ordering::Release);
             to.write(fs as pthread_t);
         }
@@ -154,7 +157,8 @@ unsafe fn join_until(
     // SAFETY: the caller's promise.
     let Some(record) = (unsafe { created(thread) }) else {
         // SAFETY: as above.
-        return if unsafe { has_ended(thread) } { libc::EINVAL } else { real() };
+        let has_ended = unsafe { has_ended(thread) };
+        return if has_ended { libc::EINVAL } else { real() };
     };
     if thread as usize == kumihimo_arch::cpu::fs_base() {
         return libc::EDEADLK;

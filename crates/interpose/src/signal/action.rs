@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use libc::{sighandler_t, sigset_t};
 
+use crate::signal::mask;
 use crate::signal::queue::Info;
 use crate::signal::set::bit;
 
@@ -69,15 +70,6 @@ fn word(set: &sigset_t) -> u64 {
     unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
 }
 
-fn set_of(mask: u64) -> sigset_t {
-    // SAFETY: all zeroes are a valid set, which begins with the kernel's word.
-    unsafe {
-        let mut set = MaybeUninit::<sigset_t>::zeroed().assume_init();
-        (&raw mut set).cast::<u64>().write(mask);
-        set
-    }
-}
-
 /// A handler, and not `SIG_DFL` or `SIG_IGN`.
 pub(super) fn is_handler(handler: sighandler_t) -> bool {
     handler > libc::SIG_IGN
@@ -93,7 +85,7 @@ impl Action {
     pub(super) fn as_given(self) -> libc::sigaction {
         libc::sigaction {
             sa_sigaction: self.handler,
-            sa_mask: set_of(self.mask),
+            sa_mask: mask::set_of(self.mask),
             sa_flags: self.flags,
             sa_restorer: None,
         }

@@ -11,7 +11,7 @@ use crate::record::own_signals;
 use crate::signal::kick;
 use crate::signal::queue::Info;
 use crate::signal::thread::Signals;
-use crate::signal::{action, aside, mask, section};
+use crate::signal::{action, aside, mask, process, section};
 
 /// Signals of an instruction that cannot continue, if the kernel sends them.
 fn is_fault(signal: c_int, info: &Info) -> bool {
@@ -111,6 +111,8 @@ unsafe fn run(own: &Signals, signal: c_int, info: *mut Info, context: *mut libc:
         // SAFETY: as above.
         let after = unsafe { mask::of_context(context) } | kept;
         mask::note(own, after);
+        // A signal for the process that came meanwhile was blocked here, and perhaps everywhere.
+        process::adopt(own, after);
         // SAFETY: as above.
         unsafe { forget_signal_stack(context) };
     } else {

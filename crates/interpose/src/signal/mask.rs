@@ -45,3 +45,13 @@ pub(super) unsafe fn word(set: *const sigset_t) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { set.cast::<u64>().read() }
 }
+
+/// A set with this word.
+pub(super) fn set_of(mask: u64) -> sigset_t {
+    // SAFETY: all zeroes are a valid set, which begins with the kernel's word.
+    unsafe {
+        let mut set = std::mem::MaybeUninit::<sigset_t>::zeroed().assume_init();
+        (&raw mut set).cast::<u64>().write(mask);
+        set
+    }
+}

@@ -324,6 +324,11 @@ pub(crate) fn leave_to_descriptor(set: *const libc::sigset_t) {
     }
 }
 
+/// The mask that a thread inherits from the caller, its creator.
+pub(crate) fn mask_for_child() -> u64 {
+    mask::of_caller()
+}
+
 /// Begins as a microprocess, the caller. Signals may have been sent to it already.
 pub(crate) fn begin_thread() {
     let own = own_signals();

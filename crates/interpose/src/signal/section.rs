@@ -82,6 +82,7 @@ fn current_mask(own: &Signals) -> u64 {
 pub(crate) fn is_interrupted(is_point: bool) -> bool {
     let own = own_signals();
     let pending = own.queue.pending();
+    let is_point = is_point || own.cancel.is_asynchronous();
     pending != 0 && pending & !current_mask(own) != 0 || is_point && own.cancel.is_due()
 }
 

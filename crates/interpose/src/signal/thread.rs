@@ -67,6 +67,16 @@ impl Signals {
         }
     }
 
+    /// The mask of the creator, before the thread begins.
+    pub(crate) fn inherit_mask(&self, mask: u64) {
+        self.mask.store(mask, Ordering::SeqCst);
+    }
+
+    /// Whether the thread has begun and ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_waiter.load(Ordering::SeqCst) && !self.is_alive()
+    }
+
     /// Whether `signal` is open.
     pub(super) fn is_open(&self, signal: c_int) -> bool {
         self.mask.load(Ordering::SeqCst) & bit(signal) == 0
@@ -102,6 +112,19 @@ impl Cancel {
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.is_requested.load(Ordering::SeqCst) && !self.is_disabled.get()
+    }
+
+    /// Whether a cancellation takes effect anywhere, and not at cancellation points only.
+    pub(crate) fn is_asynchronous(&self) -> bool {
+        self.is_asynchronous.load(Ordering::SeqCst)
+    }
+
+    /// Runs `f`, which no cancellation ends.
+    pub(crate) fn deferred<R>(&self, f: impl FnOnce() -> R) -> R {
+        let before = self.is_disabled.replace(true);
+        let done = f();
+        self.is_disabled.set(before);
+        done
     }
 
     /// The thread ends: no wait of its handlers is interrupted.

@@ -353,14 +353,28 @@ pub(crate) mod phase {
 }
 
 pub(crate) mod record {
-    pub(crate) struct Signals(());
+    pub(crate) struct Cancel(());
+
+    impl Cancel {
+        pub(crate) fn is_due(&self) -> bool {
+            false
+        }
+
+        pub(crate) fn deferred<R>(&self, f: impl FnOnce() -> R) -> R {
+            f()
+        }
+    }
+
+    pub(crate) struct Signals {
+        pub(crate) cancel: Cancel,
+    }
 
     impl Signals {
         pub(crate) fn note_waiter(&self) {}
     }
 
     pub(crate) fn own_signals() -> Signals {
-        Signals(())
+        Signals { cancel: Cancel(()) }
     }
 
     /// No object of the models has this owner.

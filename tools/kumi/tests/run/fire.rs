@@ -25,8 +25,8 @@ fn holders_that_lose_the_processor_get_on() {
     }
 }
 
-/// The program checks that no thread waits in poll(2). With source `off`, the first block would keep
-/// the virtual processor.
+/// The program checks that no thread waits in poll(2). With source `off`, the first block would
+/// keep the virtual processor.
 #[test]
 fn wait_after_a_block_in_the_kernel_is_a_microprocess_s() {
     let test = "fire::wait_after_a_block_in_the_kernel_is_a_microprocess_s";

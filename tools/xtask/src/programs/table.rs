@@ -195,7 +195,6 @@ pub const TABLE: &[Program] = &[
         needs: &[("ruby", "ruby")],
         version: "ruby --version | cut -d' ' -f2",
         checked: "threads, queues, sockets, time-outs, children, Thread#kill",
-        known: Some("signals to one thread, see [limits](limits/run.md)"),
         ..program("ruby", "run ruby $FILES/threads.rb")
     },
     Program {

@@ -55,7 +55,9 @@ pub(super) unsafe fn change_mask(
     set: Option<u64>,
     before: *mut u64,
 ) -> Result<(), c_int> {
-    let set = set.map(|set| set & ALL);
+    // SIGKILL and SIGSTOP cannot be blocked; the kernel ignores them without an error.
+    const NEVER: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+    let set = set.map(|set| set & ALL & !NEVER);
     let change = |mask: u64| match (set, how) {
         (None, _) => mask,
         (Some(set), libc::SIG_BLOCK) => mask | set,
