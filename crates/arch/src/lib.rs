@@ -60,6 +60,7 @@ mod kind;
 pub mod lock;
 pub use lock::hold_still;
 pub mod overflow;
+pub mod queued_signal;
 mod seam;
 pub mod signal_mask;
 pub mod stack;

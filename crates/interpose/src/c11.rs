@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 
 use libc::{pthread_cond_t, pthread_mutex_t, pthread_t};
 
+use crate::call::Call;
 use crate::{condition, identity, mutex, sleep, thread};
 
 // <threads.h> of glibc.
@@ -26,18 +27,11 @@ fn result(error: c_int) -> c_int {
 
 type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 
-struct Start {
-    routine: Routine,
-    argument: *mut c_void,
-}
-
-unsafe extern "C-unwind" fn run(start: *mut c_void) -> *mut c_void {
-    // SAFETY: `thrd_create` has leaked the box, for this call.
-    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
-    let (routine, argument) = (start.routine, start.argument);
-    drop(start);
+unsafe extern "C-unwind" fn run(passed: *mut c_void) -> *mut c_void {
+    // SAFETY: `thrd_create` has passed it, to this call only.
+    let call = unsafe { Call::<Routine>::take(passed) };
     // SAFETY: the creator's promise.
-    as_value(unsafe { routine(argument) })
+    as_value(unsafe { (call.routine)(call.argument) })
 }
 
 /// A result of a C11 thread as the value of a POSIX one.
@@ -51,12 +45,12 @@ unsafe extern "C" fn kumi_interpose_thrd_create(
     routine: Routine,
     argument: *mut c_void,
 ) -> c_int {
-    let start = Box::into_raw(Box::new(Start { routine, argument })).cast();
+    let passed = Call { routine, argument }.pass();
     // SAFETY: the caller's promise.
     unsafe {
-        let done = thread::kumi_interpose_pthread_create(to, std::ptr::null(), run, start);
+        let done = thread::kumi_interpose_pthread_create(to, std::ptr::null(), run, passed);
         if done != 0 {
-            drop(Box::from_raw(start.cast::<Start>()));
+            let _ = Call::<Routine>::take(passed);
         }
         result(done)
     }

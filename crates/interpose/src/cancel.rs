@@ -51,33 +51,17 @@ unsafe extern "C-unwind" fn kumi_interpose_pthread_testcancel() {
     unsafe { pthread_testcancel() };
 }
 
-/// Makes a call that is a cancellation point, and waits at most once. A call that has succeeded is
-/// not undone. The frames of `f` are gone when the stack is unwound.
+/// Makes a call that is a cancellation point. One that has failed may have been interrupted for a
+/// cancellation; one that has succeeded is not undone. The frames of `f` are gone when the stack is
+/// unwound.
 #[inline]
-pub(crate) fn around<R: Returned>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn around<R: PartialEq + From<i8>>(f: impl FnOnce() -> R) -> R {
     point();
     let done = f();
-    if done.has_failed() {
+    if done == R::from(-1) {
         point();
     }
     done
-}
-
-/// What a function of the C library returns: -1, and an error number in errno, if it has failed.
-pub(crate) trait Returned {
-    fn has_failed(&self) -> bool;
-}
-
-impl Returned for c_int {
-    fn has_failed(&self) -> bool {
-        *self == -1
-    }
-}
-
-impl Returned for libc::ssize_t {
-    fn has_failed(&self) -> bool {
-        *self == -1
-    }
 }
 
 /// <pthread.h>.

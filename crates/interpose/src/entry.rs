@@ -42,7 +42,7 @@ impl Start {
         signal::process::begin_thread();
         // SAFETY: the structure lives until the call returns.
         let has_exited = unsafe { run_routine(&mut self) };
-        last::thread_ends();
+        last::microprocess_ends();
         signal::process::end_thread();
         Value(if has_exited { RECORD.with(|record| record.exit_value.get()) } else { self.value })
     }

@@ -7,8 +7,10 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::phase;
-use crate::record::Routine;
+use crate::call::Call;
+use crate::record::{Routine, is_created};
+use crate::signal::process;
+use crate::{count, phase};
 
 /// Threads that have not ended.
 static LIVING: AtomicU64 = AtomicU64::new(1);
@@ -32,20 +34,21 @@ pub(crate) fn begin() {
     }
 }
 
-/// Has [`ends`] called at the end of the calling kernel thread.
-fn arm(round: usize) {
-    if let Some(key) = KEY.load(Ordering::SeqCst).checked_sub(1) {
-        let value = std::ptr::without_provenance::<c_void>(round);
-        // SAFETY: a key that was made. The value is no address, and is not used as one.
-        unsafe { libc::pthread_setspecific(key as libc::pthread_key_t, value) };
-    }
+/// Has [`ends`] called at the end of the calling thread. Returns false if it cannot be.
+fn arm(round: usize) -> bool {
+    let Some(key) = KEY.load(Ordering::SeqCst).checked_sub(1) else { return false };
+    let value = std::ptr::without_provenance::<c_void>(round);
+    // SAFETY: a key that was made. The value is no address, and is not used as one.
+    unsafe { libc::pthread_setspecific(key as libc::pthread_key_t, value) == 0 }
 }
 
 unsafe extern "C" fn ends(round: *mut c_void) {
     match round.addr() {
         // Destructors of the program come first.
-        round if round < ROUNDS => arm(round + 1),
-        _ => thread_ends(),
+        round if round < ROUNDS => _ = arm(round + 1),
+        // SAFETY: takes nothing.
+        _ if is_created() => unsafe { libc::exit(0) },
+        _ => kernel_thread_ends(),
     }
 }
 
@@ -54,38 +57,41 @@ pub(crate) fn thread_begins() {
     LIVING.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts a thread that was not created after all.
-pub(crate) fn thread_does_not_begin() {
-    LIVING.fetch_sub(1, Ordering::Relaxed);
+/// Counts the end of the calling thread. Returns whether it is the last one.
+fn is_last() -> bool {
+    // In the child of a fork, the C library counts.
+    // AcqRel: handlers of the exit see what the other threads have done.
+    phase::has_started() && LIVING.fetch_sub(1, Ordering::AcqRel) == 1
 }
 
-/// Counts the end of the calling thread. Ends the process if it was the last one.
-pub(crate) fn thread_ends() {
-    if !phase::has_started() {
-        // In the child of a fork, where the C library counts.
-        return;
+fn kernel_thread_ends() {
+    let is_last = is_last();
+    // SAFETY: take nothing.
+    if !is_last && unsafe { libc::gettid() == libc::getpid() } && phase::has_started() {
+        process::first_thread_has_left();
     }
-    // AcqRel: handlers of the exit see what the other threads have done.
-    if LIVING.fetch_sub(1, Ordering::AcqRel) == 1 {
+    if is_last {
         // SAFETY: an integer.
         unsafe { libc::exit(0) };
     }
 }
 
-/// A kernel thread of the program.
-struct Start {
-    routine: Routine,
-    argument: *mut c_void,
+/// Counts the end of the calling microprocess. The last one ends the process, after its
+/// destructors.
+pub(crate) fn microprocess_ends() {
+    if is_last() && !arm(1) {
+        // SAFETY: an integer.
+        unsafe { libc::exit(0) };
+    }
 }
 
-unsafe extern "C-unwind" fn run(start: *mut c_void) -> *mut c_void {
-    // SAFETY: `create` has leaked the box, for this call.
-    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
-    let (routine, argument) = (start.routine, start.argument);
-    drop(start);
+unsafe extern "C-unwind" fn run(passed: *mut c_void) -> *mut c_void {
+    // SAFETY: `counted` has passed it, to this call only.
+    let call = unsafe { Call::<Routine>::take(passed) };
+    count::kernel_thread();
     arm(1);
     // SAFETY: the creator's promise.
-    unsafe { routine(argument) }
+    unsafe { (call.routine)(call.argument) }
 }
 
 /// Creates a kernel thread of the program by `create`, a function of the C library.
@@ -94,13 +100,13 @@ pub(crate) fn counted(
     argument: *mut c_void,
     create: impl FnOnce(Routine, *mut c_void) -> c_int,
 ) -> c_int {
-    let start = Box::into_raw(Box::new(Start { routine, argument }));
+    let passed = Call { routine, argument }.pass();
     thread_begins();
-    let done = create(run, start.cast());
+    let done = create(run, passed);
     if done != 0 {
-        thread_does_not_begin();
-        // SAFETY: leaked above, and not passed on.
-        drop(unsafe { Box::from_raw(start) });
+        LIVING.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: no thread has it.
+        let _ = unsafe { Call::<Routine>::take(passed) };
     }
     done
 }

@@ -8,7 +8,7 @@
 //!   it has; [`options`] of `kumi run`;
 //!   [`count`] of threads, and its [`report`].
 //! - [`thread`]: creation, join and end; its [`entry`], its [`record`]; [`attributes`];
-//!   [`identity`]; the [`last`] one.
+//!   [`identity`]; the [`last`] one; the [`call`] that it makes.
 //! - [`lot`]: where microprocesses wait for an address. [`mutex`], [`condition`], [`rwlock`],
 //!   [`semaphore`], [`barrier`], [`spin`] and [`futex`] are built on it, [`c11`] on these.
 //! - [`descriptor`]: sockets, and what the program closes.
@@ -30,6 +30,7 @@
 mod attributes;
 mod barrier;
 mod c11;
+mod call;
 mod cancel;
 mod clock;
 mod condition;

@@ -16,6 +16,7 @@ use crate::loom::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::loom::park::{self, Wait, Waiter};
 use crate::loom::{Cell, Instant, Mutex, after_lock_prefix, compiler_fence, lock};
 
+use crate::record::own_signals;
 use crate::signal::section::{Section, handle_interruption, is_interrupted};
 
 /// What a waiter waits for at its address. Waiters of different kinds at the same address, where an
@@ -34,9 +35,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether a cancellation ends the wait; pthreads(7).
+    /// Whether a cancellation ends the caller's wait; pthreads(7).
     fn is_cancellation_point(self) -> bool {
-        matches!(self, Kind::Condition | Kind::Semaphore)
+        match self {
+            Kind::Condition | Kind::Semaphore => true,
+            Kind::Mutex => own_signals().cancel.is_asynchronous(),
+            _ => false,
+        }
     }
 }
 

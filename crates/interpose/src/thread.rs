@@ -18,7 +18,7 @@ use crate::record::{
     is_created, own_signals, record,
 };
 use crate::signal::section::{Section, handle_interruption};
-use crate::{cancel, count, last, phase, signal, start};
+use crate::{cancel, count, last, signal, start};
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
@@ -45,27 +45,13 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
                 libc::pthread_create(to, attributes, routine, argument)
             }
         };
-        let done = match phase::has_started() {
-            true => last::counted(routine, argument, create),
-            false => create(routine, argument),
-        };
-        if done == 0 {
-            count::kernel_thread();
-        }
-        return done;
+        return last::counted(routine, argument, create);
     };
-    last::thread_begins();
     // SAFETY: the caller's promise.
     match unsafe { create(to, &plan, Start::new(routine, argument, &plan)) } {
-        Ok(()) => {
-            count::microprocess();
-            0
-        }
+        Ok(()) => 0,
         // As the C library for any lack of memory or threads.
-        Err(_) => {
-            last::thread_does_not_begin();
-            libc::EAGAIN
-        }
+        Err(_) => libc::EAGAIN,
     }
 }
 
@@ -86,6 +72,9 @@ unsafe fn create(to: *mut pthread_t, plan: &Plan, start: Start) -> std::io::Resu
             record.state.store(state, Ordering::Release);
             to.write(fs as pthread_t);
         }
+        // Nothing can fail from here on, and the thread may end the process at once.
+        last::thread_begins();
+        count::microprocess();
     };
     let builder = Builder::new().stack_size(plan.slot_size());
     // SAFETY: what the routine uses is the program's own concern, as with any thread.

@@ -95,17 +95,13 @@ impl Action {
         self.flags & libc::SA_RESTART != 0
     }
 
-    pub(super) fn is_once(self) -> bool {
-        self.flags & libc::SA_RESETHAND != 0
-    }
-
     /// What is blocked while the handler runs.
     pub(super) fn mask_during(self, signal: c_int) -> u64 {
         let own = if self.flags & libc::SA_NODEFER == 0 { bit(signal) } else { 0 };
         (self.mask | own) & kumihimo_arch::signal_mask::ALL
     }
 
-    /// Calls the handler, if it is one.
+    /// Calls the handler, if it is one. One that serves once is reset before, as by the kernel.
     ///
     /// # Safety
     /// In a signal handler, with what the kernel passed to it.
@@ -116,6 +112,11 @@ impl Action {
         context: *mut libc::ucontext_t,
     ) {
         if is_handler(self.handler) {
+            if self.flags & libc::SA_RESETHAND != 0 {
+                let reset = Action { handler: libc::SIG_DFL, ..self };
+                // SAFETY: a live action; async-signal-safe.
+                unsafe { libc::sigaction(signal, &reset.as_given(), std::ptr::null_mut()) };
+            }
             // A handler of one argument does not look at the others, which are in registers.
             // SAFETY: the program has installed it for this.
             unsafe { std::mem::transmute::<usize, Handler>(self.handler)(signal, info, context) };
@@ -133,11 +134,6 @@ pub(super) fn of(signal: c_int) -> Action {
 pub(super) unsafe fn call(signal: c_int, info: *mut Info, context: *mut libc::ucontext_t) {
     // SAFETY: the caller's promise.
     unsafe { of(signal).call(signal, info, context) };
-}
-
-/// Notes that the kernel has reset the action (`SA_RESETHAND`).
-pub(super) fn reset(signal: c_int) {
-    PLACES[signal as usize].handler.store(libc::SIG_DFL, Ordering::Relaxed);
 }
 
 /// What happens with a signal.

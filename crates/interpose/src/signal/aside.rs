@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::signal::kick::kick;
+use crate::signal::kick::{kick, queue_to_process};
 use crate::signal::queue::{Info, Queue};
 
 /// The kernel thread that listens; 0 before it does.
@@ -24,6 +24,11 @@ pub(super) fn look_again() {
 
 /// Puts a signal aside that came where no handler may run. Async-signal-safe.
 pub(super) fn put(signal: c_int, info: &Info) {
+    if LISTENER.load(Ordering::SeqCst) == 0 {
+        // The kernel finds another thread, or this one later.
+        queue_to_process(info);
+        return;
+    }
     ASIDE.add(signal, info);
     look_again();
 }

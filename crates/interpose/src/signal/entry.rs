@@ -89,9 +89,6 @@ pub(super) unsafe extern "C-unwind" fn entry(signal: c_int, info: *mut Info, con
 /// In a signal handler with this context, which has interrupted code of the program.
 unsafe fn run(own: &Signals, signal: c_int, info: *mut Info, context: *mut libc::ucontext_t) {
     let action = action::of(signal);
-    if action.is_once() {
-        action::reset(signal);
-    }
     own.handled.set(own.handled.get() + 1);
     if !action.restarts() {
         own.interrupting.set(own.interrupting.get() + 1);

@@ -34,14 +34,15 @@ fn changing<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// What the kernel gets in its place. Without an alternate stack in the program, SA_ONSTACK has
-/// no effect; a kernel thread of the runtime has one, on which no handler may wait.
+/// no effect; a kernel thread of the runtime has one, on which no handler may wait. SA_RESETHAND is
+/// for [`entry`]: a kick that is void must not reset the action.
 fn for_kernel(action: Action, signal: c_int) -> libc::sigaction {
     let sa_sigaction = entry as *const () as usize;
     // An overflow of a stack is told on another one.
     let is_of_stack = matches!(signal, libc::SIGSEGV | libc::SIGBUS);
     let has_stacks = is_of_stack || HAS_STACKS.load(Ordering::SeqCst);
     let none = if has_stacks { 0 } else { libc::SA_ONSTACK };
-    let sa_flags = (action.flags | libc::SA_SIGINFO) & !none;
+    let sa_flags = (action.flags | libc::SA_SIGINFO) & !none & !libc::SA_RESETHAND;
     libc::sigaction { sa_sigaction, sa_flags, ..action.as_given() }
 }
 

@@ -16,7 +16,7 @@ use kumihimo_arch::{signal_mask, system_call, tls};
 
 use crate::record::{self, own_signals};
 use crate::signal::aside::{ASIDE, LISTENER, LOOK_AGAIN, look_again};
-use crate::signal::kick::{is_kick, kick};
+use crate::signal::kick::{is_kick, kick, queue_to_process};
 use crate::signal::queue::Info;
 use crate::signal::set::bit;
 use crate::signal::thread::Signals;
@@ -80,6 +80,11 @@ pub(super) fn note_mask_of_kernel_thread(mask: u64) {
     if unsafe { libc::gettid() == libc::getpid() } {
         change(|| BLOCKED.store(mask, Ordering::SeqCst));
     }
+}
+
+/// Notes that the first thread has left (pthread_exit(3)): it hears nothing any more.
+pub(crate) fn first_thread_has_left() {
+    change(|| BLOCKED.store(u64::MAX, Ordering::SeqCst));
 }
 
 /// Leaves these signals to the kernel: somebody waits for them there.
@@ -206,15 +211,8 @@ pub(super) fn take_held(set: u64) -> Option<Info> {
 
 /// Gives what is held back to the kernel, as signals that the process has queued.
 fn give_back(set: u64) {
-    while let Some(mut info) = take_held(set) {
-        let signal = info.si_signo;
-        info.si_code = libc::SI_QUEUE;
-        // SAFETY: takes nothing; a live structure of the kernel's size.
-        unsafe {
-            let at = (&raw const info).expose_provenance();
-            let arguments = [libc::getpid() as usize, signal as usize, at, 0, 0, 0];
-            system_call(libc::SYS_rt_sigqueueinfo, arguments);
-        }
+    while let Some(info) = take_held(set) {
+        queue_to_process(&info);
     }
 }
 

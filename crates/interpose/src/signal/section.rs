@@ -82,7 +82,6 @@ fn current_mask(own: &Signals) -> u64 {
 pub(crate) fn is_interrupted(is_point: bool) -> bool {
     let own = own_signals();
     let pending = own.queue.pending();
-    let is_point = is_point || own.cancel.is_asynchronous();
     pending != 0 && pending & !current_mask(own) != 0 || is_point && own.cancel.is_due()
 }
 
@@ -129,7 +128,8 @@ pub(crate) fn handle_interruption() -> Then {
 /// Handles the signals that wait and are open: each by a kick of the kernel thread on which the
 /// caller runs, whose handler finds it in the queue.
 pub(super) fn handle_all(own: &Signals) {
-    /// A kick may arrive after the caller has moved to another kernel thread.
+    /// A kick may arrive after the caller has moved to another kernel thread. And the program may
+    /// block the signal in the kernel by a system call of its own: then it waits on in the queue.
     const ATTEMPTS: u32 = 1000;
     let mut attempts = 0;
     loop {

@@ -3,12 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
-use kumihimo_arch::system_call;
+use kumihimo_arch::{queued_signal, system_call};
 use libc::pthread_t;
 
 use crate::record::own_signals;
 use crate::signal::action::{self, Disposition};
-use crate::signal::kick::{Sent, kick};
+use crate::signal::kick::kick;
 use crate::signal::queue::Info;
 use crate::signal::section;
 use crate::signal::set::{bit, is_signal};
@@ -27,8 +27,7 @@ pub(super) fn send(to: &Signals, signal: c_int, info: &Info) -> c_int {
     let ends = disposition == Disposition::Default && is_open
         || matches!(signal, libc::SIGKILL | libc::SIGSTOP);
     if ends {
-        // For the whole process, whichever thread the kernel chooses. The caller's is one that does
-        // not block it.
+        // The whole process ends or stops, whichever thread the signal is for.
         // SAFETY: integers.
         return unsafe { end_process(signal) };
     }
@@ -98,7 +97,7 @@ unsafe fn send_to(thread: pthread_t, signal: c_int, code: c_int, value: usize) -
     if !is_signal(signal) || matches!(signal, 32 | 33) {
         return Some(libc::EINVAL);
     }
-    Some(send(&record.signals, signal, &Sent::info(signal, code, value)))
+    Some(send(&record.signals, signal, &queued_signal::info(signal, code, value)))
 }
 
 /// Replaces pthread_kill(3).

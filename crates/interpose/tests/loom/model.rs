@@ -360,6 +360,10 @@ pub(crate) mod record {
             false
         }
 
+        pub(crate) fn is_asynchronous(&self) -> bool {
+            false
+        }
+
         pub(crate) fn deferred<R>(&self, f: impl FnOnce() -> R) -> R {
             f()
         }

@@ -62,6 +62,15 @@ pub(crate) fn on_or_announced(instance: &Instance, who: Ref) -> Option<ThreadPla
     shown(instance, |word| word & !ANNOUNCED == who.id())
 }
 
+/// Returns the ID of the kernel thread that shows the microprocess, or announces it.
+pub(crate) fn tid_of(instance: &Instance, who: Ref) -> Option<u32> {
+    instance.kernel.slots().find_map(|slot| {
+        let tid = slot.tid.load(Ordering::Acquire);
+        let word = slot.microprocess.load(Ordering::Relaxed);
+        (tid != 0 && word & !ANNOUNCED == who.id()).then_some(tid)
+    })
+}
+
 fn shown(instance: &Instance, is: impl Fn(u64) -> bool) -> Option<ThreadPlace> {
     instance.kernel.slots().zip(1..).find_map(|(slot, index): (&Slot, u32)| {
         let tid = slot.tid.load(Ordering::Acquire);

@@ -74,8 +74,5 @@ pub fn interrupt(waiter: &Waiter) -> Option<u32> {
     if barrier::probe().is_ok() {
         barrier::heavy();
     }
-    instance::visit(|instance| {
-        let place = thread_place::on_or_announced(instance?, *who)?;
-        Some(place.tid)
-    })
+    instance::visit(|instance| thread_place::tid_of(instance?, *who))
 }

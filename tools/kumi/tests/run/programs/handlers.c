@@ -94,8 +94,24 @@ static void install(int signal, void (*handler)(int), int flags, int blocked) {
     CHECK(!blocked || sigismember(&now.sa_mask, blocked) == 1);
 }
 
+static void *waits_once(void *argument) {
+    (void)argument;
+    while (resets < 3) usleep(200);
+    usleep(3000);
+    return NULL;
+}
+
 static void *returns(void *argument) {
     return argument;
+}
+
+/* A handler that serves once: further signals are ignored by default. */
+static void *sends_twice(void *to) {
+    for (int i = 0; i < 2; i++) {
+        RETURNS(0, pthread_kill(*(pthread_t *)to, SIGURG));
+        usleep(1000);
+    }
+    return NULL;
 }
 
 static void *body(void *page) {
@@ -166,6 +182,17 @@ int main(void) {
     RETURNS(0, raise(SIGWINCH));
     RETURNS(0, raise(SIGWINCH));
     CHECK(resets == 1 && sigaction(SIGWINCH, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
+
+    install(SIGURG, once, SA_RESETHAND, 0);
+    pthread_t self = pthread_self();
+    pthread_t other = create(sends_twice, &self);
+    join(other);
+    CHECK(resets == 2);
+    install(SIGURG, once, SA_RESETHAND, 0);
+    pthread_t waiter = create(waits_once, NULL);
+    join(create(sends_twice, &waiter));
+    join(waiter);
+    CHECK(resets == 3 && sigaction(SIGURG, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
 
     void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pthread_t threads[8];

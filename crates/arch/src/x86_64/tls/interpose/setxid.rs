@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cpu::{fs_base, set_fs_base};
+use crate::queued_signal;
 
 const SIGSETXID: libc::c_long = 33;
 
@@ -70,37 +71,8 @@ pub fn set_renewed_mask(find: fn(u32, u64) -> Option<u64>) {
 /// # Errors
 /// `ESRCH` if the thread has ended; other errors of rt_tgsigqueueinfo(2).
 pub fn renew_mask(tid: u32, round: u32) -> std::io::Result<()> {
-    /// The kernel's siginfo of a queued signal; sigaction(2).
-    #[repr(C)]
-    struct Queued {
-        signal: c_int,
-        errno: c_int,
-        code: c_int,
-        _pad: c_int,
-        pid: libc::pid_t,
-        uid: libc::uid_t,
-        value: usize,
-        _rest: [u64; 12],
-    }
-    const _: () = assert!(size_of::<Queued>() == 128);
-    let pid = std::process::id();
-    let queued = Queued {
-        signal: SIGSETXID as c_int,
-        errno: 0,
-        code: libc::SI_QUEUE,
-        _pad: 0,
-        pid: pid.cast_signed(),
-        uid: 0,
-        value: RENEW << 32 | round as usize,
-        _rest: [0; 12],
-    };
-    let at = (&raw const queued).expose_provenance();
-    let arguments = [pid as usize, tid as usize, SIGSETXID as usize, at, 0, 0];
-    // SAFETY: a live siginfo of the kernel's size.
-    match unsafe { crate::system_call(libc::SYS_rt_tgsigqueueinfo, arguments) } {
-        0 => Ok(()),
-        error => Err(std::io::Error::from_raw_os_error(-error as i32)),
-    }
+    let value = RENEW << 32 | round as usize;
+    queued_signal::send(tid, &queued_signal::info(SIGSETXID as c_int, libc::SI_QUEUE, value))
 }
 
 /// Handles a request of [`renew_mask`]. Returns whether it was one.
