@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_long};
 
 use super::{call, failed, runtime};
-use crate::signal_mask::ALL;
+use crate::signal_mask::{BLOCKABLE, NEVER_BLOCKED};
 
 const BYTES: usize = size_of::<u64>();
 
@@ -55,9 +55,9 @@ pub(super) unsafe fn change_mask(
     set: Option<u64>,
     before: *mut u64,
 ) -> Result<(), c_int> {
-    // SIGKILL and SIGSTOP cannot be blocked; the kernel ignores them without an error.
-    const NEVER: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
-    let set = set.map(|set| set & ALL & !NEVER);
+    // The kernel leaves SIGKILL and SIGSTOP out without an error. SIGBUS counts as blocked: see
+    // `NEVER_BLOCKED`.
+    let set = set.map(|set| set & (BLOCKABLE | NEVER_BLOCKED));
     let change = |mask: u64| match (set, how) {
         (None, _) => mask,
         (Some(set), libc::SIG_BLOCK) => mask | set,
