@@ -7,15 +7,14 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::time::{Duration, Instant};
 
 use kumihimo_bench_kit::{Lateness, raise_descriptors};
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, bind, socket_with};
+
+use super::await_replies;
 
 /// Size of a request and of its reply.
 const SIZE: usize = 64;
-/// Time limit for a reply.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -126,19 +125,8 @@ impl Load {
         }
         let (mut under_way, mut requests) = (self.connections.len(), 0);
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 256];
-        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
         while under_way > 0 {
-            let ready = match epoll::wait(&self.epoll, &mut events, Some(&patience)) {
-                Ok((ready, _)) => ready,
-                Err(Errno::INTR) => continue,
-                Err(e) => return Err(e.into()),
-            };
-            if ready.is_empty() {
-                let message =
-                    format!("{under_way} replies are missing after {} s", PATIENCE.as_secs());
-                return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, message));
-            }
-            for event in ready {
+            for event in await_replies(&self.epoll, &mut events, under_way)? {
                 let connection = &mut self.connections[event.data.u64() as usize];
                 if !connection.receive()? {
                     continue;

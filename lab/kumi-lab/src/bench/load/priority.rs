@@ -12,13 +12,12 @@ use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
+use super::PATIENCE;
 use super::echo::{Connection, Load, connect};
 use super::outside::precise;
 
 /// Interval between requests of high priority, over all connections of that kind.
 const EVERY: Duration = Duration::from_millis(1);
-/// Time limit for a reply.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Priority of the open loop's thread, so that only the server delays its requests.
 const NICE: i32 = -20;
 

@@ -18,12 +18,10 @@ use kumihimo_bench_kit::work::Dice;
 use kumihimo_bench_kit::{Lateness, raise_descriptors};
 pub use mysql::USER;
 use protocol::Protocol;
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
 
-/// Time limit for a reply.
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::{PATIENCE, await_replies};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -160,19 +158,8 @@ impl Load {
             under_way += usize::from(self.send_next()?);
         }
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 256];
-        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
         while under_way > 0 {
-            let ready = match epoll::wait(&self.epoll, &mut events, Some(&patience)) {
-                Ok((ready, _)) => ready,
-                Err(Errno::INTR) => continue,
-                Err(e) => return Err(e.into()),
-            };
-            if ready.is_empty() {
-                let message =
-                    format!("{under_way} replies are missing after {} s", PATIENCE.as_secs());
-                return Err(std::io::Error::new(ErrorKind::TimedOut, message));
-            }
-            for event in ready {
+            for event in await_replies(&self.epoll, &mut events, under_way)? {
                 let slot = event.data.u64() as usize;
                 let Some(connection) = &mut self.connections[slot] else { continue };
                 let was_active = connection.is_active;
