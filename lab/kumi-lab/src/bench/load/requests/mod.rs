@@ -135,7 +135,7 @@ impl Load {
                 }
             };
             connection.stream.set_nonblocking(true)?;
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
             let data = epoll::EventData::new_u64(i as u64);
             epoll::add(&epoll, &connection.stream, data, flags)?;
             connections.push(Some(connection));
@@ -169,6 +169,11 @@ impl Load {
                         let now = Instant::now();
                         late.record(now - connection.sent_at);
                         requests += u64::from(now < end);
+                        // Edge-triggered: an end that arrives with the reply causes no other event.
+                        let flags = event.flags;
+                        if flags.contains(epoll::EventFlags::RDHUP) {
+                            self.connections[slot] = None;
+                        }
                     }
                     // A wrong reply is a failure of the server, a closed connection is counted.
                     Err(error) if error.kind() == ErrorKind::InvalidData => return Err(error),
@@ -268,8 +273,10 @@ fn connect(port: u16) -> std::io::Result<TcpStream> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{Shutdown, TcpListener};
     use std::thread;
+
+    use rustix::net::sockopt::set_tcp_cork;
 
     use super::*;
 
@@ -312,6 +319,27 @@ mod tests {
         let slice = load.run(Duration::from_millis(50)).unwrap();
         assert!(slice.requests > 0);
         assert_eq!(slice.dropped, 2);
+    }
+
+    #[test]
+    fn connection_that_ends_with_its_reply_is_dropped() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut buffer = [0; 64];
+            let read = stream.read(&mut buffer).unwrap();
+            stream.write_all(&buffer[..read]).unwrap();
+            let read = stream.read(&mut buffer).unwrap();
+            // One segment has the reply and the end.
+            set_tcp_cork(&stream, true).unwrap();
+            stream.write_all(&buffer[..read]).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            stream.read(&mut buffer)
+        });
+        let mut load = Load::connect(Protocol::Echo, port, 1, 1).unwrap();
+        let slice = load.run(Duration::ZERO).unwrap();
+        assert_eq!((slice.late.len(), slice.dropped), (1, 1));
     }
 
     #[test]

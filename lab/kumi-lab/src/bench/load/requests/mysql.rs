@@ -54,13 +54,13 @@ pub fn query(text: &str) -> Vec<u8> {
 /// Returns whether `reply` is a whole result set, whose one row has the text `expected`.
 pub fn is_complete(reply: &[u8], expected: &str) -> io::Result<bool> {
     let mut row: &[u8] = &[];
-    let (mut rest, mut ends) = (reply, 0);
+    let (mut rest, mut ends, mut rows) = (reply, 0, 0);
     while let Some((body, after)) = next_packet(rest) {
         match body.first() {
             Some(&ERROR) => return Err(refusal(body)),
             Some(&END) if body.len() <= END_AT_MOST => ends += 1,
             // After the END of the columns come rows.
-            _ if ends == 1 => row = body,
+            _ if ends == 1 => (row, rows) = (body, rows + 1),
             _ => {}
         }
         rest = after;
@@ -70,8 +70,8 @@ pub fn is_complete(reply: &[u8], expected: &str) -> io::Result<bool> {
     }
     // A length in one byte precedes the text.
     match row.get(1..) {
-        Some(text) if text == expected.as_bytes() => Ok(true),
-        _ => Err(wrong(&format!("a row of {} bytes", row.len()))),
+        Some(text) if rows == 1 && text == expected.as_bytes() => Ok(true),
+        _ => Err(wrong(&format!("{rows} rows, the last one of {} bytes", row.len()))),
     }
 }
 
@@ -153,6 +153,7 @@ mod tests {
     fn other_rows_and_errors_are_refused() {
         assert!(is_complete(&result_set(&["other"]), "text").is_err());
         assert!(is_complete(&result_set(&[]), "text").is_err());
+        assert!(is_complete(&result_set(&["text", "text"]), "text").is_err());
         let error = is_complete(&packet(1, b"\xff\x00\x00#42000no such table"), "text");
         assert!(error.unwrap_err().to_string().contains("no such table"));
     }

@@ -95,6 +95,9 @@ impl Protocol {
     }
 }
 
+/// The file that Apache serves, and the text of `lab/programs/http_server.py`.
+pub const BODY: &str = "hello\n";
+
 /// Number of rows of MariaDB's table.
 pub const ROWS: u64 = 10_000;
 
@@ -126,7 +129,7 @@ fn equal(reply: &[u8], expected: &[u8]) -> io::Result<bool> {
     Ok(reply.len() == expected.len())
 }
 
-/// Returns whether a reply of HTTP has its header and body.
+/// Returns whether a reply of HTTP is a header and [`BODY`].
 fn http(reply: &[u8]) -> io::Result<bool> {
     let text = String::from_utf8_lossy(reply);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return Ok(false) };
@@ -137,11 +140,13 @@ fn http(reply: &[u8]) -> io::Result<bool> {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
     });
-    let length = length.ok_or_else(|| wrong("no content-length"))?;
-    if body.len() > length {
-        return Err(wrong("more than its content-length"));
+    match length {
+        None => Err(wrong("no content-length")),
+        Some(length) if length != BODY.len() => {
+            Err(wrong(&format!("a content-length of {length}")))
+        }
+        Some(_) => equal(body.as_bytes(), BODY.as_bytes()),
     }
-    Ok(body.len() == length)
 }
 
 #[cfg(test)]
@@ -152,7 +157,7 @@ mod tests {
     fn replies_are_complete_at_their_last_byte() {
         let replies: [(Protocol, u64, Vec<u8>); 5] = [
             (Protocol::Echo, 3, echo(3).to_vec()),
-            (Protocol::Http, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()),
+            (Protocol::Http, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n".to_vec()),
             (Protocol::Memcached, 1, b"STORED\r\n".to_vec()),
             (
                 Protocol::Memcached,
@@ -175,6 +180,8 @@ mod tests {
         for (protocol, number, reply) in [
             (Protocol::Echo, 1, &b"y"[..]),
             (Protocol::Http, 1, b"HTTP/1.1 503 Busy\r\n\r\n"),
+            (Protocol::Http, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+            (Protocol::Http, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nother\n"),
             (Protocol::Memcached, 1, b"ERROR\r\n"),
             (Protocol::Memcached, 2, b"END\r\n"),
             (Protocol::Redis, 2, b"$-1\r\n"),

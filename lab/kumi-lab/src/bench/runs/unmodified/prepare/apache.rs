@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::bench::contender::Trouble;
 use crate::bench::contender::installed::installed;
+use crate::bench::load::requests::protocol::BODY;
 use crate::bench::plan::unmodified::EVENT;
 use crate::bench::runs::unmodified::command::under;
 use crate::bench::runs::unmodified::setup::{Prepared, Setup};
@@ -25,7 +26,7 @@ pub fn prepare(
     port: u16,
     connections: usize,
 ) -> Result<Prepared, Trouble> {
-    let server = installed("apache2", HOW).or_else(|_| installed("httpd", HOW))?;
+    let server = installed("httpd", HOW).or_else(|_| installed("apache2", HOW))?;
     let modules = MODULES
         .iter()
         .map(Path::new)
@@ -37,7 +38,7 @@ pub fn prepare(
         std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
     };
     std::fs::create_dir(&files).map_err(|e| format!("{}: {e}", files.display()))?;
-    write(&files.join("index.html"), "hello\n")?;
+    write(&files.join("index.html"), BODY)?;
     let configuration = folder.join("configuration");
     write(&configuration, &text(&folder, modules, runtime == EVENT, port, connections))?;
     let mut command = under(runtime, &server)?;
