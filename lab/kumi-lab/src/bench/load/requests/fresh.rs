@@ -1,6 +1,7 @@
 //! A new connection for each point select, beside connections whose queries compute all the time.
 
 use std::io::{self, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use kumihimo_bench_kit::Lateness;
@@ -11,14 +12,25 @@ use super::{Connection, Slice, connect, mysql};
 /// Time for the queries to begin.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// Time that the queries go on after the end of the slice, in which the last request is answered.
-const MARGIN: Duration = Duration::from_secs(1);
+const MARGIN: Duration = Duration::from_secs(10);
 
 /// Runs `queries` that compute for as long as the slice takes, and measures the time from the
 /// beginning of a connection to the reply of its select.
+///
+/// # Errors
+/// If a query ends before the last reply, because that request did not compete with all of them.
 pub fn run(port: u16, queries: usize, length: Duration) -> io::Result<Slice> {
     let whole = WARM_UP + length + MARGIN;
-    let computing: Vec<_> =
-        (0..queries).map(|_| std::thread::spawn(move || compute(port, whole))).collect();
+    let mut logged_in = Vec::new();
+    for _ in 0..queries {
+        let mut stream = connect(port)?;
+        Protocol::Mysql.greet(&mut stream)?;
+        logged_in.push(stream);
+    }
+    let computing: Vec<_> = logged_in
+        .into_iter()
+        .map(|stream| std::thread::spawn(move || compute(stream, whole)))
+        .collect();
     std::thread::sleep(WARM_UP);
     let mut late = Lateness::default();
     let (start, mut slot) = (Instant::now(), 0);
@@ -28,26 +40,25 @@ pub fn run(port: u16, queries: usize, length: Duration) -> io::Result<Slice> {
         late.record(begun.elapsed());
         slot += 1;
     }
-    let took = start.elapsed();
+    let end = Instant::now();
     for one in computing {
-        let computed = one.join().map_err(|_| io::Error::other("a query panicked"))??;
-        if computed < WARM_UP + length {
-            return Err(io::Error::other(format!("a query ended after {computed:?}")));
+        let ended = one.join().map_err(|_| io::Error::other("a query panicked"))??;
+        if ended < end {
+            let before = end - ended;
+            let message = format!("a query that computes ended {before:?} before the last reply");
+            return Err(io::Error::other(message));
         }
     }
-    Ok(Slice { requests: late.len(), late, took, dropped: 0 })
+    Ok(Slice { requests: late.len(), late, took: end - start, dropped: 0 })
 }
 
-/// Runs a query that computes until the server ends it after `length`. Returns for how long it ran.
-fn compute(port: u16, length: Duration) -> io::Result<Duration> {
-    let mut stream = connect(port)?;
-    Protocol::Mysql.greet(&mut stream)?;
+/// Runs a query that computes until the server ends it after `length`. Returns when it ended.
+fn compute(mut stream: TcpStream, length: Duration) -> io::Result<Instant> {
     let query = mysql::query(&format!(
         "SET STATEMENT max_statement_time={} FOR SELECT BENCHMARK(1000000000000, MD5('k'))",
         length.as_secs_f64()
     ));
-    let begun = Instant::now();
     stream.write_all(&query)?;
     mysql::read_result(&mut stream)?;
-    Ok(begun.elapsed())
+    Ok(Instant::now())
 }
