@@ -22,13 +22,17 @@ static double now(void) {
 // The value of a line of /proc/self/status, in bytes.
 static double status(const char *name) {
 	char line[256];
-	double kilobytes = -1;
+	char *value = NULL;
 	FILE *file = fopen("/proc/self/status", "r");
-	while (file && fgets(line, sizeof line, file))
+	while (file && !value && fgets(line, sizeof line, file))
 		if (!strncmp(line, name, strlen(name)))
-			kilobytes = atof(line + strlen(name));
-	if (file)
-		fclose(file);
+			value = line + strlen(name);
+	if (!value) {
+		fprintf(stderr, "/proc/self/status has no %s\n", name);
+		exit(1);
+	}
+	double kilobytes = atof(value);
+	fclose(file);
 	return kilobytes * 1024;
 }
 

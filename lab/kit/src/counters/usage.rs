@@ -1,8 +1,8 @@
-//! The kernel's usage counters of this process.
+//! The kernel's usage counters of this process and of its children.
 
 use std::time::Duration;
 
-/// Counters of getrusage(2) for all kernel threads of this process.
+/// Counters of getrusage(2).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Page faults that waited for a disk.
@@ -16,13 +16,23 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Reads the counters.
+    /// Reads the counters of all kernel threads of this process.
     #[must_use]
     pub fn now() -> Usage {
+        Usage::of(libc::RUSAGE_SELF)
+    }
+
+    /// Reads the counters of all children that have ended and been waited for.
+    #[must_use]
+    pub fn of_children() -> Usage {
+        Usage::of(libc::RUSAGE_CHILDREN)
+    }
+
+    fn of(target: libc::c_int) -> Usage {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: room for one, which the kernel fills; an all-zero value is valid.
         let usage = unsafe {
-            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+            libc::getrusage(target, usage.as_mut_ptr());
             usage.assume_init()
         };
         let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1_000);

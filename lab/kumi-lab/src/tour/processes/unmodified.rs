@@ -6,7 +6,7 @@ use kumihimo_bench_kit::raise_descriptors;
 
 use crate::bench::contender::{Trouble, interposed};
 use crate::bench::runs::unmodified::setup::Setup;
-use crate::bench::runs::unmodified::{OURS, PLAIN, Program, Shown, show};
+use crate::bench::runs::unmodified::{OURS, PLAIN, Program, Slice, show};
 use crate::tour::page::text;
 use crate::tour::page::watch::Watch;
 use crate::tour::{Args, Figures, check, one_to_one};
@@ -17,8 +17,8 @@ const ACTIVE: usize = 50;
 /// Number of descriptors for other purposes.
 const OTHERS: usize = 100;
 
-/// Servers with a thread per connection, the first one that is installed is shown. The last one is
-/// compiled from a file of this repository.
+/// Servers with a thread per connection, of which the chapter shows the first one that starts. The
+/// last one is compiled from a file of this repository.
 const SERVERS: [(Program, &str); 4] = [
     (Program::Mariadb, "MariaDB, with selects of a row by its key"),
     (Program::Apache, "Apache (mpm_worker), with a small file"),
@@ -44,19 +44,26 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     let count = CONNECTIONS.min(limit.saturating_sub(OTHERS)).max(1);
     let load = (count, ACTIVE.min(count));
     let setup = Setup::new().map_err(said)?;
-    let mut absent = Vec::new();
+    let (mut absent, mut failed) = (Vec::new(), false);
     for (program, name) in SERVERS {
-        let _watch = Watch::open("a server");
+        let watch = Watch::open("a server");
         match show(&setup, program, PLAIN, load) {
             Ok(plain) => {
                 let ours = show(&setup, program, OURS, load).map_err(said)?;
-                drop(_watch);
+                drop(watch);
                 return print(name, load, &plain, &ours, figures);
             }
-            Err(trouble) => absent.push(format!("{}: {}", program.name(), said(trouble))),
+            Err(trouble) => {
+                failed |= matches!(trouble, Trouble::Failed(_));
+                absent.push(format!("{}: {}", program.name(), said(trouble)));
+            }
         }
     }
-    text::say(&format!("Left out: no server can be shown. {}", absent.join("; ")));
+    let absent = format!("no server can be shown. {}", absent.join("; "));
+    if failed {
+        return Err(absent);
+    }
+    text::say(&format!("Left out: {absent}"));
     Ok(())
 }
 
@@ -69,8 +76,8 @@ fn said(trouble: Trouble) -> String {
 fn print(
     name: &str,
     (count, active): (usize, usize),
-    plain: &Shown,
-    ours: &Shown,
+    plain: &Slice,
+    ours: &Slice,
     figures: &mut Figures,
 ) -> Result<(), String> {
     text::say(&format!(
@@ -80,20 +87,20 @@ fn print(
         text::number(count as u64),
     ));
     println!();
-    let row = |name: &str, shown: &Shown| {
+    let row = |name: &str, shown: &Slice| {
         vec![
             name.to_owned(),
             text::number(shown.usage.kernel_threads as u64),
             text::bytes(shown.usage.rss),
             cost(shown),
-            text::number(shown.slice.rps as u64),
+            text::number(shown.rps as u64),
         ]
     };
     text::table(
         &["", "kernel threads", "memory", "CPU time a request", "requests/s"],
         &[row("the program itself", plain), row("under kumi run", ours)],
     );
-    let replies = plain.slice.all + ours.slice.all;
+    let replies = plain.all + ours.all;
     println!();
     text::say(&format!("{} replies were compared and correct.", text::number(replies as u64)));
     figures.add(
@@ -104,7 +111,7 @@ fn print(
         cost(plain),
         cost(ours),
     );
-    check(ours.slice.dropped == 0.0, || format!("{} connections were closed", ours.slice.dropped))?;
+    check(ours.dropped == 0.0, || format!("{} connections were closed", ours.dropped))?;
     check(ours.usage.kernel_threads < plain.usage.kernel_threads, || {
         format!(
             "{} kernel threads under kumi run, {} without",
@@ -113,21 +120,24 @@ fn print(
     })
 }
 
-fn cost(shown: &Shown) -> String {
+fn cost(shown: &Slice) -> String {
     text::time(Duration::from_secs_f64(shown.cpu / 1e6))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::runs::unmodified::Slice;
     use crate::bench::runs::unmodified::server::Usage;
 
-    fn shown(kernel_threads: usize, dropped: f64) -> Shown {
-        Shown {
-            slice: Slice { rps: 1e4, p50: 1.0, p99: 2.0, all: 1e4, dropped },
+    fn shown(kernel_threads: usize, dropped: f64) -> Slice {
+        Slice {
+            rps: 1e4,
+            p50: 1.0,
+            p99: 2.0,
+            all: 1e4,
+            dropped,
             cpu: 12.0,
-            usage: Usage { cpu: Duration::ZERO, rss: 1 << 20, kernel_threads },
+            usage: Usage::of(Duration::ZERO, 1 << 20, kernel_threads),
         }
     }
 

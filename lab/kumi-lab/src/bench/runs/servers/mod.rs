@@ -9,7 +9,7 @@ mod loads;
 mod mounted;
 mod serving;
 mod stores;
-mod usage;
+pub mod usage;
 mod words;
 
 use kumihimo_bench_kit::raise_descriptors;

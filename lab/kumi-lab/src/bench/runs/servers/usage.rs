@@ -49,6 +49,11 @@ impl Family {
         Family(all)
     }
 
+    /// Process IDs, each parent before its children.
+    pub fn ids(&self) -> &[u32] {
+        &self.0
+    }
+
     /// The family of two processes.
     pub fn both(one: u32, other: u32) -> Family {
         Family(vec![one, other])
@@ -56,7 +61,7 @@ impl Family {
 
     pub fn usage(&self) -> Usage {
         Usage {
-            cpu_ms: self.0.iter().map(|&pid| cpu_ms(pid)).sum(),
+            cpu_ms: self.0.iter().map(|&pid| cpu_time(pid).as_secs_f64() * 1e3).sum(),
             switches: self.0.iter().map(|&pid| switches(pid) as f64).sum(),
         }
     }
@@ -95,10 +100,11 @@ fn parents() -> Vec<(u32, u32)> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(of).collect()
 }
 
-/// CPU time by the process's CPU clock; 0 for a process that has ended.
-fn cpu_ms(pid: u32) -> f64 {
+/// CPU time by the process's CPU clock, including kernel threads that have ended; 0 for a process
+/// that has ended.
+pub fn cpu_time(pid: u32) -> Duration {
     let clock = clock_getcpuclockid(Pid::from_raw(pid as i32)).and_then(clock_gettime);
-    clock.map_or(0.0, |time| time.tv_sec() as f64 * 1e3 + time.tv_nsec() as f64 / 1e6)
+    clock.map_or(Duration::ZERO, Duration::from)
 }
 
 fn number(text: &str, name: &str) -> f64 {
@@ -182,6 +188,6 @@ mod tests {
         }
         assert_ne!(x, 0);
         // No process ID is above the kernel's PID_MAX_LIMIT.
-        assert_eq!(cpu_ms((4 << 20) + 1), 0.0);
+        assert_eq!(cpu_time((4 << 20) + 1), Duration::ZERO);
     }
 }

@@ -4,15 +4,13 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
+use kumihimo_bench_kit::Usage;
 use kumihimo_bench_kit::work::Dice;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeVal;
 
 use super::command::under;
 use super::setup::Setup;
-use super::{label, sample};
+use super::{label, rounds, sample};
 use crate::bench::contender::installed::installed;
 use crate::bench::contender::{Missing, Trouble, output_on, own_cores};
 use crate::bench::plan::order::Order;
@@ -36,29 +34,11 @@ pub fn run(
     order: &mut Order,
     missing: &mut Missing,
 ) -> Vec<Sample> {
-    let mut failed = vec![false; cell.runtimes.len()];
-    let mut samples = Vec::new();
-    for round in 0..runs {
-        let mut of_round = vec![Vec::new(); cell.runtimes.len()];
-        for i in order.round(cell.runtimes.len()) {
-            if failed[i] {
-                continue;
-            }
-            let label = label(cell, cell.runtimes[i]);
-            if round == 0 {
-                eprintln!("  {label}");
-            }
-            match once(cell, setup, cell.runtimes[i]) {
-                Ok(some) => of_round[i] = some,
-                Err(trouble) => {
-                    failed[i] = true;
-                    missing.note(&label, trouble);
-                }
-            }
-        }
-        samples.extend(of_round.into_iter().flatten());
+    let contenders: Vec<_> = cell.runtimes.iter().map(|&runtime| Some((runtime, ()))).collect();
+    for runtime in cell.runtimes {
+        eprintln!("  {}", label(cell, runtime));
     }
-    samples
+    rounds(cell, contenders, runs, order, missing, |runtime, ()| once(cell, setup, runtime))
 }
 
 fn once(cell: &Cell, setup: &Setup, runtime: &'static str) -> Result<Vec<Sample>, Trouble> {
@@ -69,10 +49,11 @@ fn once(cell: &Cell, setup: &Setup, runtime: &'static str) -> Result<Vec<Sample>
             let program = installed("xz", "apt-get install xz-utils")?;
             let file = text(setup)?;
             let mut command = under(runtime, &program)?;
-            command.args(["-T4", "--block-size=1MiB", "-3", "--keep", "--force"]).arg(file);
-            let before = children()?;
+            command.args(["-T4", "--block-size=1MiB", "-3", "--keep", "--force"]).arg(&file);
+            let before = Usage::of_children();
             output(command)?;
-            let cpu = (children()? - before).as_secs_f64();
+            let cpu = Usage::of_children().since(before).cpu.as_secs_f64();
+            decompresses_to(&program, &file)?;
             Ok(vec![one(("cpu", cpu, "s"), "threads=4")])
         }
         Program::Locks => {
@@ -112,11 +93,17 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// CPU time of all ended children.
-fn children() -> Result<Duration, String> {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(|e| format!("getrusage: {e}"))?;
-    let time = |t: TimeVal| Duration::new(t.tv_sec() as u64, t.tv_usec() as u32 * 1_000);
-    Ok(time(usage.user_time()) + time(usage.system_time()))
+/// Compares the decompressed file beside `file` with it, and removes the former.
+fn decompresses_to(xz: &Path, file: &Path) -> Result<(), Trouble> {
+    let failed = |e: std::io::Error| format!("{}: {e}", file.display());
+    let compressed = file.with_extension("xz");
+    let mut command = Command::new(xz);
+    command.args(["--decompress", "--stdout"]).arg(&compressed);
+    let text = output_on(&own_cores(), &mut command)?;
+    if text.as_bytes() != std::fs::read(file).map_err(failed)? {
+        return Err(format!("{} has another text", compressed.display()).into());
+    }
+    Ok(std::fs::remove_file(compressed).map_err(failed)?)
 }
 
 /// A file of words, the same in every run.
@@ -159,10 +146,10 @@ mod tests {
 
     #[test]
     fn cpu_time_of_an_ended_child_is_counted() {
-        let before = children().unwrap();
+        let before = Usage::of_children();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]);
         output_on(&own_cores(), &mut command).unwrap();
-        assert!(children().unwrap() > before);
+        assert!(!Usage::of_children().since(before).cpu.is_zero());
     }
 }

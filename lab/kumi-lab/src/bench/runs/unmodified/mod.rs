@@ -59,19 +59,19 @@ pub fn run(options: &Options, missing: &mut Missing) -> Vec<Sample> {
     samples
 }
 
-/// The number of programs of which there are rows, and how to read a missing one.
+/// The number of programs that ran under `kumi run`, and how to read a missing one.
 pub fn notes(options: &Options, rows: &[Row]) -> Vec<Note> {
     let mut all: Vec<&str> = unmodified(options).iter().map(|cell| cell.program.name()).collect();
     all.sort_unstable();
     all.dedup();
-    let is_measured = |name: &&&str| {
-        rows.iter().any(|row| row.identity.keys.get("program").is_some_and(|key| key == *name))
-    };
+    let ours: Vec<&Identity> =
+        rows.iter().map(|row| &row.identity).filter(|of| of.runtime == OURS).collect();
+    let is_measured =
+        |name: &&&str| ours.iter().any(|of| of.keys.get("program").is_some_and(|key| key == *name));
     let measured = all.iter().filter(is_measured).count();
     let text = format!(
-        "{measured} of {} programs measured, {} skipped. A skipped program or runtime has a line NOT MEASURED with how to install it.",
-        all.len(),
-        all.len() - measured
+        "{measured} of {} programs have rows under `kumi run`. A line MISSING ROW or NOT MEASURED has the reason for each program or runtime without them.",
+        all.len()
     );
     vec![Note::Text(text)]
 }
@@ -102,12 +102,39 @@ fn sample(
     Sample::parse(&line, &identity(runtime)).expect("a sample")
 }
 
+/// Runs the contenders of a cell in turn, in an order drawn anew for each round. One that fails
+/// takes part in no further round.
+fn rounds<T>(
+    cell: &Cell,
+    mut contenders: Vec<Option<(&'static str, T)>>,
+    runs: usize,
+    order: &mut Order,
+    missing: &mut Missing,
+    mut once: impl FnMut(&'static str, &mut T) -> Result<Vec<Sample>, Trouble>,
+) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for _ in 0..runs {
+        let mut round = vec![Vec::new(); contenders.len()];
+        for i in order.round(contenders.len()) {
+            let Some((runtime, contender)) = &mut contenders[i] else { continue };
+            match once(runtime, contender) {
+                Ok(some) => round[i] = some,
+                Err(trouble) => {
+                    missing.note(&label(cell, runtime), trouble);
+                    contenders[i] = None;
+                }
+            }
+        }
+        samples.extend(round.into_iter().flatten());
+    }
+    samples
+}
+
 /// A server with its load.
 struct Pair {
     // Dropped first, so that the server sees the end of its connections.
     load: Process,
     server: Server,
-    runtime: &'static str,
 }
 
 /// Measures the servers of a cell.
@@ -123,24 +150,21 @@ fn serve(
         let label = label(cell, runtime);
         eprintln!("  {label}");
         match begin(cell, setup, runtime) {
-            Ok(pair) => pairs.push(Some(pair)),
+            Ok(pair) => pairs.push(Some((*runtime, pair))),
             Err(trouble) => missing.note(&label, trouble),
         }
     }
-    let mut samples = Vec::new();
-    for _ in 0..runs {
-        let mut round = vec![Vec::new(); pairs.len()];
-        for i in order.round(pairs.len()) {
-            let Some(mut pair) = pairs[i].take() else { continue };
-            match slice(cell, &mut pair) {
-                Ok(some) => {
-                    round[i] = some;
-                    pairs[i] = Some(pair);
-                }
-                Err(why) => missing.note(&label(cell, pair.runtime), why.into()),
-            }
+    let mut incomplete = Vec::new();
+    let samples = rounds(cell, pairs, runs, order, missing, |runtime, pair| {
+        let slice = slice(cell, pair)?;
+        if slice.dropped > 0.0 {
+            incomplete.push((runtime, slice.dropped));
         }
-        samples.extend(round.into_iter().flatten());
+        Ok(slice.rows(cell, runtime, &pair.server.remarks))
+    });
+    for (runtime, dropped) in incomplete {
+        let why = format!("{dropped} connections were closed, so only their number is a row");
+        missing.note(&label(cell, runtime), why.into());
     }
     samples
 }
@@ -168,11 +192,11 @@ fn begin(cell: &Cell, setup: &Setup, runtime: &'static str) -> Result<Pair, Trou
     if let Load::Connections { .. } = cell.load {
         ask(&mut load, WARM_UP_MS)?;
     }
-    Ok(Pair { load, server, runtime })
+    Ok(Pair { load, server })
 }
 
-/// The reply of the load generator.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The reply of the load generator, and what the server used meanwhile.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
     pub rps: f64,
     pub p50: f64,
@@ -180,11 +204,15 @@ pub struct Slice {
     /// Number of all replies, including those after the end of the slice.
     pub all: f64,
     pub dropped: f64,
+    /// CPU time of the server for a request, in microseconds.
+    pub cpu: f64,
+    /// The server's numbers at the end.
+    pub usage: Usage,
 }
 
 impl Slice {
     /// Parses the line of the load generator.
-    pub fn parse(said: &str) -> Result<Slice, String> {
+    pub fn parse(said: &str, before: &Usage, usage: Usage) -> Result<Slice, String> {
         let numbers: Vec<f64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
         let &[requests, seconds, p50, p99, all, dropped] = numbers.as_slice() else {
             return Err(format!("the load printed {said:?}"));
@@ -192,63 +220,48 @@ impl Slice {
         if all == 0.0 {
             return Err(format!("no request was answered, {dropped} connections were closed"));
         }
-        Ok(Slice { rps: requests / seconds, p50, p99, all, dropped })
+        let cpu = usage.since(before)?.as_secs_f64() * 1e6 / all;
+        Ok(Slice { rps: requests / seconds, p50, p99, all, dropped, cpu, usage })
+    }
+
+    fn rows(&self, cell: &Cell, runtime: &str, remarks: &str) -> Vec<Sample> {
+        let mut rows = Vec::new();
+        // Fewer connections are less work than the cell has.
+        if self.dropped == 0.0 {
+            rows.extend([("p50", self.p50, "us"), ("p99", self.p99, "us")]);
+            // Beside queries that compute, CPU time and rate are theirs.
+            if matches!(cell.load, Load::Connections { .. }) {
+                rows.extend([("rps", self.rps, "1/s"), ("cpu", self.cpu, "us")]);
+            }
+            rows.push(("rss", self.usage.rss as f64, "B"));
+            rows.push(("kernel_threads", self.usage.kernel_threads as f64, "threads"));
+        }
+        if matches!(cell.load, Load::Connections { .. }) {
+            rows.push(("dropped", self.dropped, "connections"));
+        }
+        rows.into_iter().map(|row| sample(cell, runtime, row, remarks)).collect()
     }
 }
 
 /// Runs one slice.
-fn slice(cell: &Cell, pair: &mut Pair) -> Result<Vec<Sample>, String> {
+fn slice(cell: &Cell, pair: &mut Pair) -> Result<Slice, String> {
     let is_fresh = matches!(cell.load, Load::Fresh { .. });
     let before = pair.server.usage()?;
-    let slice = ask(&mut pair.load, if is_fresh { FRESH_MS } else { SLICE_MS })?;
-    let (slice, after) = (Slice::parse(&slice)?, pair.server.usage()?);
-    Ok(rows(cell, pair.runtime, &pair.server.remarks, &slice, &before, &after))
+    let said = ask(&mut pair.load, if is_fresh { FRESH_MS } else { SLICE_MS })?;
+    Slice::parse(&said, &before, pair.server.usage()?)
 }
 
-fn rows(
-    cell: &Cell,
-    runtime: &str,
-    remarks: &str,
-    slice: &Slice,
-    before: &Usage,
-    after: &Usage,
-) -> Vec<Sample> {
-    let mut rows = vec![("p50", slice.p50, "us"), ("p99", slice.p99, "us")];
-    // Beside queries that compute, CPU time and rate are theirs.
-    if matches!(cell.load, Load::Connections { .. }) {
-        let cpu = (after.cpu - before.cpu).as_secs_f64() * 1e6 / slice.all;
-        rows.extend([("rps", slice.rps, "1/s"), ("cpu", cpu, "us")]);
-        rows.push(("dropped", slice.dropped, "connections"));
-    }
-    rows.extend([
-        ("rss", after.rss as f64, "B"),
-        ("kernel_threads", after.kernel_threads as f64, "threads"),
-    ]);
-    rows.into_iter().map(|row| sample(cell, runtime, row, remarks)).collect()
-}
-
-/// A thread-per-connection server of the tour, with its measured slice.
-pub struct Shown {
-    pub slice: Slice,
-    /// CPU time of the server for a request, in microseconds.
-    pub cpu: f64,
-    pub usage: Usage,
-}
-
-/// Runs one server with a load of `count` connections, `active` of which have a request.
+/// Runs one server of the tour with a load of `count` connections, `active` of which have a
+/// request.
 pub fn show(
     setup: &Setup,
     program: Program,
     runtime: &'static str,
     (count, active): (usize, usize),
-) -> Result<Shown, Trouble> {
+) -> Result<Slice, Trouble> {
     let cell = Cell { program, load: Load::Connections { count, active }, runtimes: &[] };
     let mut pair = begin(&cell, setup, runtime)?;
-    let before = pair.server.usage()?;
-    let slice = Slice::parse(&ask(&mut pair.load, SLICE_MS)?)?;
-    let usage = pair.server.usage()?;
-    let cpu = (usage.cpu - before.cpu).as_secs_f64() * 1e6 / slice.all;
-    Ok(Shown { slice, cpu, usage })
+    Ok(slice(&cell, &mut pair)?)
 }
 
 #[cfg(test)]
@@ -261,30 +274,65 @@ mod tests {
         Options { vps: vec![1], rivals: true, full: false, runs: 1, queue: "ring".into(), seed: 1 }
     }
 
-    fn measured() -> Vec<Sample> {
-        let cell = unmodified(&options())[2];
-        let slice = Slice::parse("900 0.5 10 20 1000 3").unwrap();
-        let usage = |ms, rss| Usage { cpu: Duration::from_millis(ms), rss, kernel_threads: 7 };
-        rows(&cell, OURS, "java:=25", &slice, &usage(100, 1), &usage(150, 4_096))
+    fn parse(said: &str) -> Result<Slice, String> {
+        let usage = |ms, rss| Usage::of(Duration::from_millis(ms), rss, 7);
+        Slice::parse(said, &usage(100, 1), usage(150, 4_096))
+    }
+
+    fn measured(runtime: &str, said: &str) -> Vec<Sample> {
+        parse(said).unwrap().rows(&unmodified(&options())[2], runtime, "java:=25")
+    }
+
+    fn shown(samples: &[Sample]) -> Vec<String> {
+        samples.iter().map(|s| format!("{} {}", s.identity.metric, s.value)).collect()
     }
 
     #[test]
     fn slice_of_the_load_becomes_rows() {
-        let shown: Vec<_> =
-            measured().iter().map(|s| format!("{} {}", s.identity.metric, s.value)).collect();
+        let samples = measured(OURS, "900 0.5 10 20 1000 0");
         let expected =
-            ["p50 10", "p99 20", "rps 1800", "cpu 50", "dropped 3", "rss 4096", "kernel_threads 7"];
-        assert_eq!(shown, expected);
-        let keys = &measured()[0].identity.keys;
+            ["p50 10", "p99 20", "rps 1800", "cpu 50", "rss 4096", "kernel_threads 7", "dropped 0"];
+        assert_eq!(shown(&samples), expected);
+        let keys = &samples[0].identity.keys;
         assert_eq!((&*keys["program"], &*keys["connections"]), ("mariadb", "10000"));
-        assert!(Slice::parse("load: gone").is_err() && Slice::parse("0 1 0 0 0 0").is_err());
+        assert!(parse("load: gone").is_err() && parse("0 1 0 0 0 0").is_err());
     }
 
     #[test]
-    fn skipped_programs_are_counted() {
+    fn server_that_closes_connections_has_no_cost() {
+        assert_eq!(shown(&measured(OURS, "900 0.5 10 20 1000 3")), ["dropped 3"]);
+    }
+
+    #[test]
+    fn failed_contender_takes_part_in_no_further_round() {
+        let cell = unmodified(&options())[2];
+        let contenders = vec![Some((OURS, 0)), Some((PLAIN, 0))];
+        let (mut order, mut missing) = (Order::new(1), Missing::default());
+        let mut calls = Vec::new();
+        let samples =
+            rounds(&cell, contenders, 3, &mut order, &mut missing, |runtime, calls_of| {
+                *calls_of += 1;
+                calls.push(runtime);
+                match (runtime, *calls_of) {
+                    (OURS, 2) => Err("gone".into()),
+                    _ => Ok(measured(runtime, "900 0.5 10 20 1000 3")),
+                }
+            });
+        calls.sort_unstable();
+        assert_eq!(calls, [OURS, OURS, PLAIN, PLAIN, PLAIN]);
+        assert_eq!(samples.len(), 4);
+        assert_eq!(missing.failures.len(), 1);
+    }
+
+    #[test]
+    fn only_programs_under_kumi_run_count_as_measured() {
         let mut rows = crate::bench::report::row::Rows::default();
-        measured().into_iter().for_each(|sample| rows.add(sample).unwrap());
-        let [Note::Text(text)] = &notes(&options(), &rows.rows())[..] else { panic!("a text") };
-        assert!(text.starts_with("1 of 10 programs measured, 9 skipped."), "{text}");
+        for (runtime, count) in [(PLAIN, 0), (OURS, 1)] {
+            for sample in measured(runtime, "900 0.5 10 20 1000 0") {
+                rows.add(sample).unwrap();
+            }
+            let [Note::Text(text)] = &notes(&options(), &rows.rows())[..] else { panic!("a text") };
+            assert!(text.starts_with(&format!("{count} of 10 programs have rows")), "{text}");
+        }
     }
 }

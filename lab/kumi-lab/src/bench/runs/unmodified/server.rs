@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kumihimo_bench_kit::count_kernel_threads;
+use kumihimo_bench_kit::{Memory, count_kernel_threads};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::prepare;
@@ -17,6 +17,7 @@ use super::setup::Setup;
 use crate::bench::contender::{Trouble, own_cores, spawn_on};
 use crate::bench::load::requests::probe;
 use crate::bench::plan::unmodified::Program;
+use crate::bench::runs::servers::usage::{Family, cpu_time};
 
 /// Time limit for a server's start.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,13 +37,33 @@ pub struct Server {
 }
 
 /// What all processes of a server have used so far, and what they have now.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// CPU time, including that of ended kernel threads, to a clock tick.
+    processes: Vec<Identified>,
+    /// CPU time, including that of ended kernel threads.
     pub cpu: Duration,
     /// Resident memory in bytes. Pages that processes share count for each of them.
     pub rss: u64,
     pub kernel_threads: usize,
+}
+
+impl Usage {
+    /// CPU time since `before`.
+    ///
+    /// # Errors
+    /// If a process has ended in between: its CPU time is lost, and its work may have failed.
+    pub fn since(&self, before: &Usage) -> Result<Duration, String> {
+        match before.processes.iter().find(|process| !self.processes.contains(process)) {
+            Some(process) => Err(format!("process {} of the server has ended", process.pid)),
+            None => Ok(self.cpu.saturating_sub(before.cpu)),
+        }
+    }
+
+    /// Numbers of a server without processes, for tests.
+    #[cfg(test)]
+    pub fn of(cpu: Duration, rss: u64, kernel_threads: usize) -> Usage {
+        Usage { processes: Vec::new(), cpu, rss, kernel_threads }
+    }
 }
 
 /// A process, by its ID and the time at which it was started.
@@ -54,8 +75,8 @@ struct Identified {
 
 /// Fields of /proc/PID/stat.
 struct Stat {
-    parent: u32,
-    ticks: u64,
+    /// Ended, and not yet reaped.
+    is_zombie: bool,
     started: u64,
 }
 
@@ -100,16 +121,17 @@ impl Server {
     pub fn usage(&self) -> Result<Usage, String> {
         let mut usage = Usage::default();
         for process in family(self.child.id()) {
-            let Some(stat) = stat(process.pid) else { continue };
-            usage.cpu += Duration::from_secs_f64(
-                stat.ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
-            );
-            usage.rss += resident(process.pid).unwrap_or(0);
+            if stat(process.pid).is_none_or(|stat| stat.is_zombie) {
+                continue;
+            }
+            usage.processes.push(process);
+            usage.cpu += cpu_time(process.pid);
+            usage.rss += Memory::of(process.pid).map_or(0, |memory| memory.rss);
             usage.kernel_threads += count_kernel_threads(process.pid).unwrap_or(0);
         }
-        match usage.kernel_threads {
-            0 => Err("the server has ended".to_owned()),
-            _ => Ok(usage),
+        match usage.processes.first() {
+            Some(first) if first.pid == self.child.id() => Ok(usage),
+            _ => Err("the server has ended".to_owned()),
         }
     }
 }
@@ -145,26 +167,10 @@ fn free_port() -> Result<u16, String> {
         .ok_or_else(|| format!("no port of {PORTS:?} is free"))
 }
 
-/// The process and its descendants.
+/// The process and its descendants, those that have ended and are not yet reaped included.
 fn family(root: u32) -> Vec<Identified> {
-    let all: Vec<(u32, Stat)> = fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter_map(|pid| Some((pid, stat(pid)?)))
-        .collect();
-    let mut family: Vec<Identified> = Vec::new();
-    let mut parents = vec![root];
-    while let Some(parent) = parents.pop() {
-        family.extend(
-            all.iter()
-                .filter(|(pid, _)| *pid == parent)
-                .map(|(pid, stat)| Identified { pid: *pid, started: stat.started }),
-        );
-        parents.extend(all.iter().filter(|(_, stat)| stat.parent == parent).map(|(pid, _)| pid));
-    }
-    family
+    let identified = |&pid: &u32| Some(Identified { pid, started: stat(pid)?.started });
+    Family::of(Some(root)).ids().iter().filter_map(identified).collect()
 }
 
 fn stat(pid: u32) -> Option<Stat> {
@@ -175,14 +181,7 @@ fn stat(pid: u32) -> Option<Stat> {
 fn parse_stat(line: &str) -> Option<Stat> {
     let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    Some(Stat { parent: number(4)? as u32, ticks: number(14)? + number(15)?, started: number(22)? })
-}
-
-/// Resident memory in bytes.
-fn resident(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+    Some(Stat { is_zombie: *fields.first()? == "Z", started: number(22)? })
 }
 
 /// The last lines of a log.
@@ -207,8 +206,27 @@ mod tests {
     fn stat_is_parsed_after_the_name() {
         let line = "7 (a) b (c) S 3 7 7 0 -1 0 0 0 0 0 40 2 0 0 20 0 1 0 555 0 0";
         let stat = parse_stat(line).unwrap();
-        assert_eq!((stat.parent, stat.ticks, stat.started), (3, 42, 555));
+        assert_eq!(stat.started, 555);
+        assert!(!stat.is_zombie && parse_stat(&line.replace("S", "Z")).unwrap().is_zombie);
         assert!(parse_stat("7 (a").is_none());
+    }
+
+    #[test]
+    fn server_that_has_ended_is_an_error() {
+        let child = Command::new("/bin/sh").args(["-c", "sleep 600"]).spawn().unwrap();
+        let server = Server { child, port: 0, remarks: String::new() };
+        let usage = server.usage().unwrap();
+        assert!(usage.since(&usage).is_ok());
+        let pid = Pid::from_child(&server.child);
+        kill_process(pid, Signal::KILL).unwrap();
+        let begun = Instant::now();
+        while !stat(server.child.id()).unwrap().is_zombie {
+            assert!(begun.elapsed() < PATIENCE);
+            thread::sleep(PAUSE);
+        }
+        assert_eq!(server.usage().unwrap_err(), "the server has ended");
+        let why = Usage::default().since(&usage).unwrap_err();
+        assert_eq!(why, format!("process {} of the server has ended", server.child.id()));
     }
 
     #[test]
@@ -228,10 +246,10 @@ mod tests {
         let all = family(root);
         drop(server);
         let is_left = |process: &&Identified| {
-            stat(process.pid).is_some_and(|stat| stat.started == process.started)
+            // An orphan that has ended exists until its new parent reaps it.
+            stat(process.pid).is_some_and(|stat| stat.started == process.started && !stat.is_zombie)
         };
-        // An orphan that has ended exists until its new parent reaps it.
-        while all.iter().any(|process| is_left(&process) && resident(process.pid).is_some()) {
+        while all.iter().any(|process| is_left(&process)) {
             assert!(begun.elapsed() < PATIENCE);
             thread::sleep(PAUSE);
         }
