@@ -9,7 +9,8 @@ await $program grep -q ready out
 for _ in 1 2 3; do
   gdb -nx -batch -iex 'set debuginfod enabled off' -p $program -ex 'info threads' \
     -ex 'thread apply all bt' -ex detach >gdb.log 2>&1 || die 'gdb'
-  grep -c 'Inferior 1 .* detached' gdb.log
+  has_lines 1 'Inferior 1 .* detached' gdb.log
+  grep -q '^#1 ' gdb.log || die 'gdb shows no stack'
 done
 kill -USR1 $program
 wait $program

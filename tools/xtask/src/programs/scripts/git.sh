@@ -17,9 +17,11 @@ for i in 1 2 3; do
   run git commit -q -m "commit $i" || die 'commit'
 done
 run git gc -q --aggressive || die 'gc'
-run git grep --threads 4 -c microprocess | sort | tail -n 3
-run git fsck --strict 2>&1
+run git grep --threads 4 -c microprocess >../found || die 'grep'
+sort ../found | sha256sum
+run git fsck --strict 2>&1 || die 'fsck'
 run git clone -q --no-local . ../two || die 'clone'
-run git -C ../two rev-list --all --objects | sort | sha256sum
+run git -C ../two rev-list --all --objects >../objects || die 'rev-list'
+sort ../objects | sha256sum
 run git -C ../two checkout -q HEAD~1 && run git -C ../two status --short | wc -l
 run git -c checkout.workers=4 -C ../two checkout -q 'HEAD@{1}' && run git -C ../two rev-parse HEAD

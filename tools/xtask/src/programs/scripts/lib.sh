@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by the scripts of `cargo xtask programs`. Each runs in a folder of its own, with these:
-# $PORT and $PORT2, free ports; $LOAD_SECONDS, the duration of the load; $CACHE, a folder that
+# $PORT, $PORT2 and $PORT3, free ports; $LOAD_SECONDS, the duration of the load; $CACHE, a folder that
 # outlives the script; $FILES, the folder of this file; `run PROGRAM...`, which starts the program
 # that is tested; `load PROTOCOL...`, which starts the clients.
 set -u
@@ -27,6 +27,14 @@ await() {
 # Waits until something accepts connections at a port: await_port PID PORT
 await_port() {
   await "$1" bash -c "exec 3<>/dev/tcp/127.0.0.1/$2"
+}
+
+# Fails unless the file has so many lines that match: has_lines NUMBER PATTERN FILE. A number that
+# is merely printed would be right if it were 0 in both runs.
+has_lines() {
+  local found
+  found=$(grep -c "$2" "$3")
+  [ "$found" -eq "$1" ] || die "$found lines instead of $1 match '$2' in $3"
 }
 
 # Sends a signal to the server and prints how it ended: stop SIGNAL PID
