@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::table::{Program, TABLE, Threads};
+use super::table::{TABLE, Threads};
 use super::trial::Ended;
 use crate::{Failure, workspace};
 
@@ -20,6 +20,9 @@ pub struct Record {
     version: String,
     /// Kernel and cores.
     machine: String,
+    /// Profile and commit. Empty in results that are older than this field.
+    #[serde(default)]
+    build: String,
     /// For each event source: its name, runs, failed runs.
     pub runs: Vec<(String, usize, usize)>,
     /// What failed.
@@ -34,10 +37,11 @@ pub struct Record {
 pub type Records = BTreeMap<String, Record>;
 
 impl Record {
-    pub fn new(_program: &Program, version: String) -> Record {
+    pub fn new(version: String, build: String) -> Record {
         Record {
             version,
             machine: machine(),
+            build,
             runs: Vec::new(),
             failures: Vec::new(),
             counts: None,
@@ -61,13 +65,22 @@ impl Record {
         if self.runs.is_empty() {
             return self.failures.join("; ");
         }
-        let times: usize = self.runs.iter().map(|(_, times, _)| times).sum();
-        let why = self.failures.first().map_or_else(String::new, |why| format!(": {why}"));
-        match (failed, times) {
-            (0, 1) => "as plain, 1 run".to_owned(),
-            (0, _) => format!("as plain, {times} runs"),
-            (_, _) => format!("{failed} of {times} runs differ{why}"),
+        if failed == 0 {
+            return "as plain".to_owned();
         }
+        let times: usize = self.runs.iter().map(|(_, times, _)| times).sum();
+        let of = |(name, times, failed): &(String, usize, usize)| {
+            (*failed > 0).then(|| format!("{failed} of {times} with {name}"))
+        };
+        let parts: Vec<String> = self.runs.iter().filter_map(of).collect();
+        let why = self.failures.first().map_or_else(String::new, |why| format!(": {why}"));
+        format!("{failed} of {times} runs differ ({}){why}", parts.join(", "))
+    }
+
+    /// Number of runs with each event source.
+    fn times(&self) -> String {
+        let parts: Vec<_> = self.runs.iter().map(|(name, n, _)| format!("{name} {n}")).collect();
+        parts.join(", ")
     }
 }
 
@@ -103,16 +116,21 @@ const HEAD: &str = "\
 # Programs
 
 Real programs under [`kumi run`](../guides/unmodified-programs.md), compared with the same programs
-on kernel threads. `make programs` made this page; `make check` runs each program once. Programs
-that are not installed are skipped. `tools/xtask/src/programs` has the table and the scripts.
+on kernel threads. `cargo xtask programs --page NAME...` runs programs and replaces their rows;
+`make programs` replaces all rows. So rows may be of different builds, and of different numbers of
+runs. `make check` runs each program once and changes no row. Programs that are not installed are
+skipped. `tools/xtask/src/programs` has the table, the scripts and the results.
 
+- *Build*: profile and commit. Rows without them are older than this column.
+- *Runs*: how often the program ran under `kumi run` with each event source. The default one is the
+  best that the machine has. A source that is not named did not run.
 - *Result*: a run passes if output and exit code are those of the plain run, and at least 90 % of
-  the threads were microprocesses (`kumi run --strict --report`). Runs are those under the default
-  event source and under each other one.
+  the threads were microprocesses (`kumi run --strict --report`).
 - *Microprocesses / threads*: of the run with the smallest share. Programs without threads have
   none.
-- *Kernel threads*: the greatest number in samples of `/proc/PID/task`, 50 ms apart, plainly and
-  under `kumi run`, over all processes of the program. The runtime's own threads count.
+- *Kernel threads*: the greatest number in samples of `/proc/PID/task`, 50 ms apart, over all
+  processes of the program: in the plain run, and in all runs under `kumi run`. The runtime's own
+  threads count.
 
 ";
 
@@ -123,13 +141,13 @@ fn page(records: &Records) -> String {
     machines.dedup();
     let _ = writeln!(text, "Machine: {}.\n", machines.join("; "));
     text.push_str(
-        "| program | version | what is compared | result | microprocesses / threads | kernel \
-         threads: plain, `kumi run` |\n|---|---|---|---|---|---|\n",
+        "| program | version | build | what is compared | runs | result | microprocesses / threads \
+         | kernel threads: plain, `kumi run` |\n|---|---|---|---|---|---|---|---|\n",
     );
     for program in TABLE {
         let (name, checked) = (program.name, program.checked);
         let Some(record) = records.get(name) else {
-            let _ = writeln!(text, "| {name} | | {checked} | not run here | | |");
+            let _ = writeln!(text, "| {name} | | | {checked} | none | not run here | | |");
             continue;
         };
         let (micro, all) = record.counts.unwrap_or_default();
@@ -139,13 +157,16 @@ fn page(records: &Records) -> String {
         };
         let (version, result) = (&record.version, record.result().replace('|', "\\|"));
         let result = match program.known {
-            Some(known) => format!("{result}. Known: {known}"),
+            Some(known) => format!("{result}. Known: {}", known.why),
             None => result,
         };
+        let build = if record.build.is_empty() { "not recorded" } else { &record.build };
+        let times = record.times();
         let (plain, kumi) = (record.plain_kernel_threads, record.kernel_threads);
         let _ = writeln!(
             text,
-            "| {name} | {version} | {checked} | {result} | {counts} | {plain}, {kumi} |"
+            "| {name} | {version} | {build} | {checked} | {times} | {result} | {counts} | {plain}, \
+             {kumi} |"
         );
     }
     text.push_str(
@@ -173,15 +194,20 @@ mod tests {
         let missing: Vec<_> =
             TABLE.iter().filter(|program| !records.contains_key(program.name)).collect();
         assert!(missing.is_empty(), "{missing:?}");
+        let names = || TABLE.iter().map(|program| program.name);
+        let stale: Vec<_> =
+            records.keys().filter(|name| !names().any(|own| own == *name)).collect();
+        assert!(stale.is_empty(), "no programs of the table: {stale:?}");
     }
 
     #[test]
     fn result_names_the_failed_runs() {
-        let mut record = Record::new(&TABLE[0], "1".to_owned());
+        let mut record = Record::new("1".to_owned(), "debug, 1234".to_owned());
         record.runs.push(("default".to_owned(), 20, 0));
-        assert_eq!(record.result(), "as plain, 20 runs");
+        assert_eq!(record.result(), "as plain");
         record.runs.push(("perf".to_owned(), 3, 1));
         record.failures.push("hangs".to_owned());
-        assert_eq!(record.result(), "1 of 23 runs differ: hangs");
+        assert_eq!(record.result(), "1 of 23 runs differ (1 of 3 with perf): hangs");
+        assert_eq!(record.times(), "default 20, perf 3");
     }
 }

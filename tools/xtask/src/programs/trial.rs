@@ -44,14 +44,14 @@ pub struct Bench {
 }
 
 /// A run that has ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ended {
     /// Exit code, and what it printed through the filter.
     pub told: String,
     /// What it printed, before the filter.
     pub output: String,
     pub is_success: bool,
-    /// Lines that `kumi run` printed, except for the counts.
+    /// Lines that `kumi run` printed, and programs that are in no report.
     pub complaints: Vec<String>,
     /// Threads that were microprocesses, and all threads.
     pub counts: (u64, u64),
@@ -133,7 +133,11 @@ pub fn run(bench: &Bench, program: &Program, how: &How) -> Result<Ended, Failure
     // Servers that a failed script has left.
     end_session(root);
     let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-    let (complaints, text) = split(&text);
+    let (mut complaints, text) = split(&text);
+    complaints.extend(complaints_in(&folder)?);
+    if *how != How::Plain {
+        complaints.extend(unreported(&sampler.marks, &reports)?);
+    }
     let filtered = filter(program.filter, &text)?;
     Ok(Ended {
         told: format!("{status}\n{filtered}"),
@@ -222,6 +226,32 @@ fn split(text: &str) -> (Vec<String>, String) {
     (complaints, rest)
 }
 
+/// The lines of `kumi run` in the files of the run's folder, where scripts send what servers print.
+fn complaints_in(folder: &Path) -> Result<Vec<String>, Failure> {
+    let mut complaints = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            let text = fs::read(entry.path())?;
+            complaints.extend(split(&String::from_utf8_lossy(&text)).0);
+        }
+    }
+    Ok(complaints)
+}
+
+/// Programs that `run` has started and that have no line in a report: the libraries were not in
+/// them.
+fn unreported(marks: &Path, reports: &Path) -> Result<Vec<String>, Failure> {
+    let mut missing = Vec::new();
+    for entry in fs::read_dir(marks)? {
+        let process = entry?.file_name();
+        if !fs::metadata(reports.join(&process)).is_ok_and(|report| report.len() > 0) {
+            missing.push(format!("process {} is in no report", process.to_string_lossy()));
+        }
+    }
+    Ok(missing)
+}
+
 fn filter(command: &str, text: &str) -> Result<String, Failure> {
     if command.is_empty() {
         return Ok(text.to_owned());
@@ -234,14 +264,17 @@ fn filter(command: &str, text: &str) -> Result<String, Failure> {
     let writer = std::thread::spawn(move || std::io::Write::write_all(&mut input, text.as_bytes()));
     let output = child.wait_with_output()?;
     writer.join().expect("no panic")?;
+    if !output.status.success() {
+        return Err(format!("the filter `{command}`: {}", output.status).into());
+    }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Sums of the lines in all reports.
 fn counts(reports: &Path) -> Result<(u64, u64), Failure> {
     let mut sums = (0, 0);
-    for entry in fs::read_dir(reports)?.flatten() {
-        for line in fs::read_to_string(entry.path())?.lines() {
+    for entry in fs::read_dir(reports)? {
+        for line in fs::read_to_string(entry?.path())?.lines() {
             let (micro, all) = counted(line).ok_or_else(|| format!("the report has: {line}"))?;
             sums.0 += micro;
             sums.1 += all;
@@ -338,5 +371,31 @@ mod tests {
     fn output_goes_through_the_filter() {
         assert_eq!(filter("sort | tr a b", "c\na\n").unwrap(), "b\nc\n");
         assert_eq!(filter("", "c\na\n").unwrap(), "c\na\n");
+        let why = filter("cat >/dev/null; exit 3", "c\na\n").unwrap_err().to_string();
+        assert!(why.contains("exit status: 3"), "{why}");
+    }
+
+    #[test]
+    fn complaints_in_logs_of_servers_are_found() {
+        let scratch = super::super::Scratch::new().unwrap();
+        fs::write(scratch.0.join("server.log"), "ready\nkumi run: no\n").unwrap();
+        fs::write(scratch.0.join("file"), [0xff, b'\n']).unwrap();
+        assert_eq!(complaints_in(&scratch.0).unwrap(), ["kumi run: no"]);
+    }
+
+    #[test]
+    fn program_without_a_line_in_a_report_is_named() {
+        let scratch = super::super::Scratch::new().unwrap();
+        let (marks, reports) = (scratch.0.join("marks"), scratch.0.join("reports"));
+        fs::create_dir_all(&marks).unwrap();
+        fs::create_dir_all(&reports).unwrap();
+        for process in ["1", "2", "3"] {
+            fs::write(marks.join(process), "").unwrap();
+        }
+        fs::write(reports.join("1"), "a line\n").unwrap();
+        fs::write(reports.join("2"), "").unwrap();
+        let mut missing = unreported(&marks, &reports).unwrap();
+        missing.sort();
+        assert_eq!(missing, ["process 2 is in no report", "process 3 is in no report"]);
     }
 }
