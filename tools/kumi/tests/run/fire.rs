@@ -21,6 +21,7 @@ fn holders_that_lose_the_processor_get_on() {
             let ended = run(test, &mut command);
             let what = format!("{source:?} --vps {vps}: {}", ended.told());
             assert!(ended.status.success() && ended.stdout == "ok\n", "{what}");
+            assert_eq!(threads(&ended), Some((200, 200)), "{what}");
         }
     }
 }
@@ -38,6 +39,7 @@ fn wait_after_a_block_in_the_kernel_is_a_microprocess_s() {
             let ended = run(test, &mut command);
             let what = format!("{source} --vps {vps}: {}", ended.told());
             assert!(ended.status.success() && ended.stdout == "ok\n", "{what}");
+            assert_eq!(threads(&ended), Some((40, 40)), "{what}");
         }
     }
 }

@@ -3,12 +3,14 @@
 #include "check.h"
 
 #include <dirent.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
 enum { THREADS = 40 };
 
 static int gate[2], pairs[THREADS][2];
+static atomic_int returned;
 
 static void *blocks_and_waits(void *argument) {
     long own = (long)argument;
@@ -21,6 +23,7 @@ static void *blocks_and_waits(void *argument) {
                          : "a"(SYS_read), "D"(gate[0]), "S"(&byte), "d"(1)
                          : "rcx", "r11", "memory");
         CHECK(got == 1);
+        returned++;
         RETURNS(1, recv(pairs[own][0], &byte, 1, 0));
     }
     return NULL;
@@ -53,6 +56,9 @@ int main(void) {
     for (int round = 0; round < 3; round++) {
         usleep(20000);
         for (int i = 0; i < THREADS; i++) RETURNS(1, write(gate[1], "x", 1));
+        /* Before they have returned, none is in poll(2) yet. */
+        while (returned < (round + 1) * THREADS) usleep(1000);
+        usleep(20000);
         /* The runtime has some of its own. */
         while (getenv("KUMIHIMO_RUN") && polling() > 4) usleep(1000);
         for (int i = 0; i < THREADS; i++) RETURNS(1, send(pairs[i][1], "x", 1, 0));
