@@ -69,8 +69,11 @@ pub fn set_renewed_mask(find: fn(u32, u64) -> Option<u64>) {
 /// The C library's signal 33 serves for this, because no thread can block it.
 ///
 /// # Errors
-/// `ESRCH` if the thread has ended; other errors of rt_tgsigqueueinfo(2).
+/// `ESRCH` if the thread has ended; other errors of rt_tgsigqueueinfo(2); if the handler cannot be
+/// installed.
 pub fn renew_mask(tid: u32, round: u32) -> std::io::Result<()> {
+    // Nothing has done so where no microprocess has a block of its own.
+    wrap().map_err(std::io::Error::other)?;
     let value = RENEW << 32 | round as usize;
     queued_signal::send(tid, &queued_signal::info(SIGSETXID as c_int, libc::SI_QUEUE, value))
 }
