@@ -93,6 +93,8 @@ unsafe fn run(own: &Signals, signal: c_int, info: *mut Info, context: *mut libc:
     if !action.restarts() {
         own.interrupting.set(own.interrupting.get() + 1);
     }
+    // The handler may wait, and then handles others.
+    let was_handling = own.is_handling.replace(false);
     let is_micro = is_on_runtimes_thread();
     // SAFETY: the kernel's context.
     let mask_of_code = unsafe { mask::of_context(context) };
@@ -104,6 +106,9 @@ unsafe fn run(own: &Signals, signal: c_int, info: *mut Info, context: *mut libc:
         mask::note(own, during | kept);
         // SAFETY: the program's handler, as the kernel would call it.
         unsafe { action.call(signal, info, context) };
+        // What comes from here on waits for the end of this function: with the mask open again, a
+        // handler could follow a handler in this frame until the stack is full.
+        own.depth.set(own.depth.get() + 1);
         // The handler may have changed the mask to return to.
         // SAFETY: as above.
         let after = unsafe { mask::of_context(context) } | kept;
@@ -112,10 +117,12 @@ unsafe fn run(own: &Signals, signal: c_int, info: *mut Info, context: *mut libc:
         process::adopt(own, after);
         // SAFETY: as above.
         unsafe { forget_signal_stack(context) };
+        own.depth.set(own.depth.get() - 1);
     } else {
         // SAFETY: as above.
         unsafe { action.call(signal, info, context) };
     }
+    own.is_handling.set(was_handling);
     section::look(own);
 }
 

@@ -104,10 +104,12 @@ pub(super) struct Jump {
 /// Runs before siglongjmp(3) and its like, which set the mask by the system call. So the runtime
 /// has it, too.
 unsafe extern "C" fn before_jump(to: *const Jump) {
+    let own = own_signals();
+    // It may leave a handler.
+    own.is_handling.set(false);
     if !record::is_created() || !is_on_runtimes_thread() {
         return;
     }
-    let own = own_signals();
     // A jump out of a handler that has interrupted a section leaves no section.
     // SAFETY: the caller's promise.
     if unsafe { (*to).has_mask } != 0 {

@@ -127,7 +127,17 @@ pub(crate) fn handle_interruption() -> Then {
 
 /// Handles the signals that wait and are open: each by a kick of the kernel thread on which the
 /// caller runs, whose handler finds it in the queue.
-pub(super) fn handle_all(own: &Signals) {
+///
+/// Called at the end of each handler as well. There it leaves the rest to the call that has begun
+/// that handler: the frames of handlers do not pile up while signals keep coming.
+fn handle_all(own: &Signals) {
+    if !own.is_handling.replace(true) {
+        handle_each(own);
+        own.is_handling.set(false);
+    }
+}
+
+fn handle_each(own: &Signals) {
     /// A kick may arrive after the caller has moved to another kernel thread. And the program may
     /// block the signal in the kernel by a system call of its own: then it waits on in the queue.
     const ATTEMPTS: u32 = 1000;

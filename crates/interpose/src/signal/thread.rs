@@ -20,6 +20,8 @@ pub(crate) struct Signals {
     /// What the thread waits for in sigwait(3), on the kernel thread `waits_on`.
     pub(super) waits_for: AtomicU64,
     pub(super) waits_on: AtomicU32,
+    /// Whether the caller of the handler that runs, if one does, handles what comes until its end.
+    pub(super) is_handling: Cell<bool>,
     /// Number of handlers that have run, and of those without SA_RESTART.
     pub(super) handled: Cell<u64>,
     pub(super) interrupting: Cell<u64>,
@@ -40,6 +42,7 @@ impl Signals {
             mask: AtomicU64::new(0),
             waits_for: AtomicU64::new(0),
             waits_on: AtomicU32::new(0),
+            is_handling: Cell::new(false),
             handled: Cell::new(0),
             interrupting: Cell::new(0),
             waiter: UnsafeCell::new(MaybeUninit::uninit()),

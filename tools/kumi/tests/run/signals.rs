@@ -24,6 +24,11 @@ fn handlers_may_post_and_write_at_any_time() {
 }
 
 #[test]
+fn handlers_do_not_pile_up_on_the_stack() {
+    agree("signals::handlers_do_not_pile_up_on_the_stack", "piled.c");
+}
+
+#[test]
 fn thousand_threads_stop_by_signals() {
     agree("signals::thousand_threads_stop_by_signals", "world.c");
 }
