@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{pthread_attr_t, pthread_t};
 
-use crate::record;
+use crate::{record, scheduling};
 
 /// The smallest stack of a microprocess, in bytes. Less than that asks for trouble on a thread of
 /// the C library as well, whose signal frames alone need several KiB.
@@ -55,14 +55,11 @@ impl Plan {
     }
 
     unsafe fn of_initialised(attributes: *const pthread_attr_t) -> Option<Plan> {
-        let (mut detached, mut inherits, mut policy) = (0, 0, 0);
-        let (mut stack, mut size) = (std::ptr::null_mut(), 0);
+        let (mut detached, mut stack, mut size) = (0, std::ptr::null_mut(), 0);
         // SAFETY: the caller's promise; all targets are live.
         unsafe {
             pthread_attr_getdetachstate(attributes, &mut detached);
-            libc::pthread_attr_getinheritsched(attributes, &mut inherits);
-            libc::pthread_attr_getschedpolicy(attributes, &mut policy);
-            if inherits == libc::PTHREAD_EXPLICIT_SCHED && policy != libc::SCHED_OTHER {
+            if scheduling::has_other_class(attributes) {
                 return None;
             }
             // All processors if none were set.

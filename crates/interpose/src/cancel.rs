@@ -14,7 +14,9 @@ use kumihimo_runtime::signals::call_back;
 use libc::pthread_t;
 
 use crate::record::{self, own_signals};
+use crate::scheduling;
 use crate::signal::kick::is_kick;
+use crate::signal::thread::Signals;
 use crate::signal::{entry, section, send};
 
 unsafe extern "C-unwind" {
@@ -132,6 +134,12 @@ unsafe extern "C-unwind" fn kumi_interpose_pthread_cancel(thread: pthread_t) -> 
     0
 }
 
+/// Has another thread of this library look at what is due for it.
+pub(crate) fn nudge(signals: &Signals) {
+    install();
+    section::within(|| send::nudge(signals, CANCEL));
+}
+
 /// The C library's signal for cancellation; nptl(7).
 const CANCEL: c_int = 32;
 
@@ -203,7 +211,10 @@ unsafe extern "C-unwind" fn on_cancel(
     let is_program = unsafe { entry::is_program(own, context.cast()) };
     if !is_program || own.is_in_section() {
         call_back();
-    } else if own.cancel.is_due() && own.cancel.is_asynchronous() {
+        return;
+    }
+    scheduling::apply_due();
+    if own.cancel.is_due() && own.cancel.is_asynchronous() {
         point();
     }
 }

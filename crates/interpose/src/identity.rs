@@ -1,9 +1,8 @@
-//! Numbers and scheduling of threads.
+//! Numbers of threads; sched_yield(2).
 
 use std::ffi::c_int;
 
 use kumihimo_runtime::{park, thread as microprocess};
-use libc::pthread_t;
 
 use crate::record;
 
@@ -30,41 +29,4 @@ pub(crate) extern "C" fn kumi_interpose_sched_yield() -> c_int {
     }
     // SAFETY: takes nothing.
     unsafe { libc::sched_yield() }
-}
-
-/// Replaces pthread_getschedparam(3). A microprocess has the ordinary class.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_getschedparam(
-    thread: pthread_t,
-    policy: *mut c_int,
-    parameters: *mut libc::sched_param,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if record::number_of(thread).is_none() {
-            return libc::pthread_getschedparam(thread, policy, parameters);
-        }
-        *policy = libc::SCHED_OTHER;
-        (*parameters).sched_priority = 0;
-    }
-    0
-}
-
-/// Replaces pthread_setschedprio(3). The ordinary class has one priority.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_pthread_setschedprio(
-    thread: pthread_t,
-    priority: c_int,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if record::number_of(thread).is_none() {
-            return pthread_setschedprio(thread, priority);
-        }
-    }
-    if priority == 0 { 0 } else { libc::EINVAL }
-}
-
-unsafe extern "C" {
-    fn pthread_setschedprio(thread: pthread_t, priority: c_int) -> c_int;
 }

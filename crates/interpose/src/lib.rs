@@ -8,7 +8,7 @@
 //!   it has; [`options`] of `kumi run`;
 //!   [`count`] of threads, and its [`report`].
 //! - [`thread`]: creation, join and end; its [`entry`], its [`record`]; [`attributes`];
-//!   [`identity`]; the [`last`] one; the [`call`] that it makes.
+//!   [`identity`] and [`scheduling`]; the [`last`] one; the [`call`] that it makes.
 //! - [`lot`]: where microprocesses wait for an address. [`mutex`], [`condition`], [`rwlock`],
 //!   [`semaphore`], [`barrier`], [`spin`] and [`futex`] are built on it, [`c11`] on these.
 //! - [`descriptor`]: sockets, and what the program closes.
@@ -51,6 +51,7 @@ mod real;
 mod record;
 mod report;
 mod rwlock;
+mod scheduling;
 mod semaphore;
 mod signal;
 mod sleep;

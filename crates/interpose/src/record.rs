@@ -14,6 +14,7 @@ use kumihimo_runtime::thread::JoinHandle;
 use libc::pthread_t;
 
 use crate::phase;
+use crate::scheduling::Scheduling;
 use crate::signal::thread::Signals;
 
 /// What a thread runs. It may unwind: pthread_exit(3) does so, up to `run_routine`.
@@ -46,6 +47,7 @@ pub(crate) struct Record {
     pub(crate) stack: Cell<*mut c_void>,
     pub(crate) stack_size: Cell<usize>,
     pub(crate) number: Cell<u32>,
+    pub(crate) scheduling: Scheduling,
     pub(crate) signals: Signals,
 }
 
@@ -58,6 +60,7 @@ thread_local! {
             stack: Cell::new(std::ptr::null_mut()),
             stack_size: Cell::new(0),
             number: Cell::new(0),
+            scheduling: Scheduling::new(),
             signals: Signals::new(),
         }
     };

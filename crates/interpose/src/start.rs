@@ -8,7 +8,7 @@ use kumihimo_policy::{Feedback, RoundRobin};
 use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
 
 use crate::phase::{self, Phase};
-use crate::{count, descriptor, heap, last, lot, options, signal};
+use crate::{count, descriptor, heap, last, lot, options, scheduling, signal};
 
 /// Starts the runtime if that has not been tried yet. Returns whether it runs.
 pub(crate) fn start() -> bool {
@@ -25,6 +25,7 @@ fn start_once() -> bool {
         // SAFETY: the functions are static.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
         descriptor::open::note_inherited();
+        scheduling::note_class();
         // A program whose threads all wait may go on when a signal arrives, or another process
         // writes to memory that it shares.
         // Before the runtime installs handlers of its own, which call earlier ones.

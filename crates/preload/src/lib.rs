@@ -31,6 +31,7 @@ names!(define);
 // `arch` defines these, too, for every program with microprocesses. Under `kumi run` they do more,
 // and then call those of `arch`.
 define! {
-    pthread_create pthread_getattr_np pthread_getcpuclockid syscall clock_gettime pthread_sigmask
-    sigprocmask sigaltstack
+    pthread_create pthread_getattr_np pthread_getcpuclockid pthread_setschedparam
+    pthread_setaffinity_np pthread_getaffinity_np syscall clock_gettime pthread_sigmask sigprocmask
+    sigaltstack
 }

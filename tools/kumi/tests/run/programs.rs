@@ -32,6 +32,14 @@ fn values_of_threads_reach_the_joiner() {
 }
 
 #[test]
+fn classes_and_processors_are_read_back_and_inherited() {
+    let test = "programs::classes_and_processors_are_read_back_and_inherited";
+    let Some(built) = Built::new(test, "scheduling.c") else { return };
+    // Those that are created by a thread of another class, or by one that keeps its kernel thread.
+    runs_agree(test, &built, 3);
+}
+
+#[test]
 fn joins_end_at_their_limits() {
     agree("programs::joins_end_at_their_limits", "timed_join.c");
 }
