@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{pthread_attr_t, pthread_t};
 
-use crate::{record, scheduling};
+use crate::{record, scheduling_calls};
 
 /// The smallest stack of a microprocess, in bytes. Less than that asks for trouble on a thread of
 /// the C library as well, whose signal frames alone need several KiB.
@@ -59,7 +59,7 @@ impl Plan {
         // SAFETY: the caller's promise; all targets are live.
         unsafe {
             pthread_attr_getdetachstate(attributes, &mut detached);
-            if scheduling::has_other_class(attributes) {
+            if scheduling_calls::has_other_class(attributes) {
                 return None;
             }
             // All processors if none were set.

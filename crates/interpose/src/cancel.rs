@@ -13,8 +13,7 @@ use kumihimo_arch::system_call;
 use kumihimo_runtime::signals::call_back;
 use libc::pthread_t;
 
-use crate::record::{self, own_signals};
-use crate::scheduling;
+use crate::record::{self, RECORD, own_signals};
 use crate::signal::kick::is_kick;
 use crate::signal::thread::Signals;
 use crate::signal::{entry, section, send};
@@ -213,7 +212,7 @@ unsafe extern "C-unwind" fn on_cancel(
         call_back();
         return;
     }
-    scheduling::apply_due();
+    RECORD.with(|record| record.scheduling.apply_due());
     if own.cancel.is_due() && own.cancel.is_asynchronous() {
         point();
     }

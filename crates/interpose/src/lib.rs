@@ -52,6 +52,7 @@ mod record;
 mod report;
 mod rwlock;
 mod scheduling;
+mod scheduling_calls;
 mod semaphore;
 mod signal;
 mod sleep;

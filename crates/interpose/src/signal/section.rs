@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_runtime::signals::{interrupts_program, is_on_runtimes_thread};
 
-use crate::record::own_signals;
-use crate::scheduling;
+use crate::record::{RECORD, own_signals};
 use crate::signal::action::{self, Disposition};
 use crate::signal::kick::kick;
 use crate::signal::mask;
@@ -44,10 +43,15 @@ pub(crate) fn within<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
+#[inline]
+fn is_scheduling_due() -> bool {
+    RECORD.with(|record| record.scheduling.is_due())
+}
+
 /// Handles what waits, and applies what is due, if the calling thread may run handlers here.
 #[inline]
 pub(super) fn look(own: &Signals) {
-    if (own.queue.pending() != 0 || scheduling::is_due()) && own.depth.get() == 0 {
+    if (own.queue.pending() != 0 || is_scheduling_due()) && own.depth.get() == 0 {
         look_closely(own);
     }
 }
@@ -58,7 +62,7 @@ fn look_closely(own: &Signals) {
         // The function that the caller is in has set it.
         // SAFETY: errno belongs to the calling thread.
         let errno = unsafe { *libc::__errno_location() };
-        scheduling::apply_due();
+        RECORD.with(|record| record.scheduling.apply_due());
         handle_all(own);
         // SAFETY: as above.
         unsafe { *libc::__errno_location() = errno };
