@@ -5,6 +5,7 @@
 //! there already. Their models are in `attempt/tests/loom.rs`.
 
 use std::io;
+use std::task::Poll;
 
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
 
@@ -47,6 +48,37 @@ pub(crate) fn attempt<T>(
             }
         }
         wait(seen)?;
+        seen = source.seen(interest);
+        skip = false;
+    }
+}
+
+/// As [`attempt`] for a future: `wait` enters its waker, and says whether there was an edge
+/// meanwhile.
+#[inline]
+pub(crate) fn poll_attempt<T>(
+    source: &Source,
+    interest: Interest,
+    mut attempt: impl FnMut() -> Outcome<T>,
+    mut wait: impl FnMut(Seen) -> io::Result<Poll<()>>,
+) -> Poll<io::Result<T>> {
+    let mut seen = source.seen(interest);
+    let mut skip = !source.likely_ready(interest);
+    loop {
+        if !skip {
+            match attempt() {
+                Outcome::Ended(result) => return Poll::Ready(result),
+                Outcome::Drained(value) => {
+                    source.drained(interest, seen);
+                    return Poll::Ready(Ok(value));
+                }
+                Outcome::Repeat => continue,
+                Outcome::NotReady => {}
+            }
+        }
+        if wait(seen)?.is_pending() {
+            return Poll::Pending;
+        }
         seen = source.seen(interest);
         skip = false;
     }

@@ -31,6 +31,8 @@ mod limit;
 #[cfg(not(loom))]
 pub mod net;
 #[cfg(not(loom))]
+pub mod polled;
+#[cfg(not(loom))]
 pub mod process;
 #[cfg(not(loom))]
 pub mod signal;

@@ -1,8 +1,8 @@
 //! Async crates in blocking code: [`block_on`] drives a future, and its waker unparks the thread.
 //!
-//! There is no executor: spawn a microprocess where other libraries spawn a future. To run several
-//! futures at once, spawn a microprocess for each, or join them into one
-//! (`futures_lite::future::zip`, `futures::join!`).
+//! Spawn a microprocess where other libraries spawn a future. To run several futures at once, spawn
+//! a microprocess for each, or join them into one (`futures_lite::future::zip`, `futures::join!`).
+//! The module `futures` (feature `futures`) is for crates that take an executor, streams or timers.
 //!
 //! # Examples
 //!
@@ -33,18 +33,21 @@
 //!   async-broadcast, event-listener, futures and futures-lite, flume's async side, tower's
 //!   services and its layers without timers, `tokio::sync` (without its timeouts) and tokio's
 //!   `JoinHandle`. These work unchanged: see `examples/src/bin/future_channel.rs`.
+//! - Kumihimo, for crates that take streams, timers and an executor from their user: hyper, tonic
+//!   without its feature `transport`, crates over the traits of `futures-io`. They run on the
+//!   runtime's own readiness, by the module `futures`: see `examples/hyper`.
 //! - A kernel thread that the crate starts by itself: async-io, async-net, async-fs, smol's timers,
 //!   futures-timer. These work unchanged, but their I/O bypasses Kumihimo: the crate's thread is
 //!   woken for every wait.
 //! - A runtime that must be running: Tokio's `tokio::net`, `time`, `fs`, `process`, `signal`,
-//!   `spawn`, and crates based on them (hyper-util, reqwest's async client, tonic, sqlx,
-//!   tokio-postgres, the AWS SDK). These work beside Tokio, as described below: see
-//!   `examples/src/bin/beside_tokio.rs`.
+//!   `spawn`, and crates based on them (hyper-util, reqwest's async client, tonic's `transport`,
+//!   sqlx, tokio-postgres, the AWS SDK). These work beside Tokio, as described below: see
+//!   `examples/src/bin/beside_tokio.rs` and `examples/sqlx`.
 //! - A runtime whose futures must stay on its thread: monoio, glommio, compio,
 //!   `tokio::task::LocalSet`. These do not work through `block_on`: run them on kernel threads of
 //!   their own, and communicate through a channel.
 //!
-//! For crates of the second and third kind there is often a blocking counterpart that needs no
+//! For crates of the last three kinds there is often a blocking counterpart that needs no
 //! adapter. rustls, tungstenite and httparse accept any reader and writer, so [`net`](crate::net)
 //! as well as `std::net`. ureq and redis accept a custom connection type of about twenty lines.
 //!

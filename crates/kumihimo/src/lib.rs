@@ -36,6 +36,8 @@
 //!   signals.
 //! - [`fuse`]: the kernel's channel to file servers.
 //! - [`future`]: async crates.
+//! - `futures` (feature `futures`): streams, timers and an executor for them; with the feature
+//!   `hyper`, for hyper.
 //! - [`runtime`]: settings, metrics, start and end.
 //! - [`policy`]: scheduling policies.
 //! - [`machine`]: observing and controlling every microprocess of the machine.
@@ -56,6 +58,46 @@
 
 #[cfg(target_os = "linux")]
 pub mod future;
+
+/// Streams, timers and an executor for futures, on the runtime's own readiness.
+///
+/// The feature `futures` has the traits of `futures-io`, the feature `hyper` those of hyper's `rt`,
+/// so hyper serves HTTP/1 and HTTP/2 without another runtime. [`future::block_on`] drives a
+/// connection, and each stream of HTTP/2 has a microprocess of its own, which may block.
+///
+/// Everything here works in every microprocess, on a foreign kernel thread, and in the tasks of
+/// another runtime. No kernel thread waits for a stream or a timer of a microprocess. For futures
+/// that are polled on foreign kernel threads, one kernel thread of the process waits in epoll(7).
+///
+/// # Examples
+///
+/// ```
+/// use futures_lite::{AsyncReadExt, AsyncWriteExt};
+/// use futures_lite::future::try_zip;
+/// use kumihimo::future::block_on;
+/// use kumihimo::futures::Polled;
+/// use kumihimo::net::UnixStream;
+///
+/// let (near, far) = UnixStream::pair()?;
+/// let (mut near, mut far) = (Polled::new(near), Polled::new(far));
+/// let mut answer = [0; 4];
+/// let ask = async {
+///     near.write_all(b"ping").await?;
+///     near.read_exact(&mut answer).await
+/// };
+/// let reply = async {
+///     far.read_exact(&mut [0; 4]).await?;
+///     far.write_all(b"pong").await
+/// };
+/// block_on(try_zip(ask, reply))?;
+/// assert_eq!(&answer, b"pong");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[cfg(all(target_os = "linux", feature = "futures"))]
+pub mod futures {
+    #[doc(inline)]
+    pub use kumihimo_futures::*;
+}
 
 #[cfg(target_os = "linux")]
 #[doc(inline)]

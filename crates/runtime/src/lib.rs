@@ -106,6 +106,12 @@ pub mod park {
     };
 }
 
+/// The wakers of futures that are code of the program, and the thread that calls them.
+#[cfg(not(loom))]
+pub mod waker_service {
+    pub use crate::idle::future_wakers::service::{is_needed, set_server, take_ready};
+}
+
 /// The board of this user's address spaces, and this address space's row there.
 #[cfg(not(loom))]
 pub mod board {

@@ -73,7 +73,8 @@ fn check(report: &mut Report, target: &str, offline: bool) -> Result<(), Failure
         return Ok(());
     }
     let mut cargo = workspace::cargo();
-    report.run_step(&name, cargo.args(["check", "-p", "kumihimo", "--target", target]))
+    let all = ["check", "-p", "kumihimo", "--features", "hyper", "--target", target];
+    report.run_step(&name, cargo.args(all))
 }
 
 /// Builds and runs the unit tests on musl, whose executables run on this machine's processor.

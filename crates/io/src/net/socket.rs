@@ -125,6 +125,11 @@ impl<S: AsFd> Socket<S> {
         self.handle.id()
     }
 
+    /// Its readiness.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
     pub(crate) fn fd(&self) -> RawFd {
         self.inner.as_fd().as_raw_fd()
     }

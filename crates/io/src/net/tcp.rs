@@ -143,6 +143,11 @@ impl TcpStream {
         Ok(TcpStream::connected(connect(addr, limit)?))
     }
 
+    /// Its readiness, for futures.
+    pub(crate) fn readiness(&self) -> &Source {
+        self.0.source()
+    }
+
     pub(super) fn connected((stream, source): (std::net::TcpStream, Source)) -> TcpStream {
         TcpStream(Socket::with_source(stream, Arc::default(), source))
     }

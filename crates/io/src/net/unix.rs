@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use kumihimo_resource::id::Id;
 use kumihimo_runtime::cancel;
-use kumihimo_runtime::readiness::Interest;
+use kumihimo_runtime::readiness::{Interest, Source};
 use kumihimo_runtime::thread::blocking;
 
 use super::address::{bind_at, connect_raw, stream_socket};
@@ -122,6 +122,11 @@ impl Write for &UnixStream {
 }
 
 impl UnixStream {
+    /// Its readiness, for futures.
+    pub(crate) fn readiness(&self) -> &Source {
+        self.0.source()
+    }
+
     /// Connects to the socket at `path`. A cancellation point.
     ///
     /// Blocks the microprocess, and a kernel thread, while the listener's backlog is full; see the

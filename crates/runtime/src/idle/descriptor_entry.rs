@@ -4,19 +4,14 @@
 //! [`crate::wait::readiness`] waits on it, and a VP's [`Poller`](crate::idle::poller::Poller)
 //! reports to it. The models of `crates/io` run both sides.
 
+use std::task::Waker;
+
+use crate::idle::future_wakers::{FutureWaker, FutureWakers};
+use crate::idle::interest::Interest;
 use crate::kernel_thread::no_events::lock;
 use crate::loom::Mutex;
 use crate::loom::atomic::{AtomicU32, Ordering};
 use crate::microprocess::waiter::Waiter;
-
-/// A direction of readiness to wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interest {
-    /// Readable: data, a connection to accept, end of file or an error.
-    Read,
-    /// Writable: room in the buffer, a finished connect or an error.
-    Write,
-}
 
 /// Not a valid number of edges: an odd number implies at least one edge.
 const NEVER: u32 = 1;
@@ -47,10 +42,15 @@ pub(crate) struct DescriptorEntry {
 pub(crate) struct Waiters {
     /// The usual case: a single reader. Unset while the first reader is in `others`.
     reader: Option<Waiter>,
-    /// Writers and further readers. Kept after its first use. Boxed, so that it needs little room
-    /// while unused.
-    #[allow(clippy::box_collection)]
-    others: Option<Box<Vec<(Interest, Waiter)>>>,
+    /// Kept after its first use. Boxed, so that it needs little room while unused.
+    others: Option<Box<Others>>,
+}
+
+#[derive(Default)]
+struct Others {
+    /// Writers and further readers.
+    threads: Vec<(Interest, Waiter)>,
+    futures: FutureWakers,
 }
 
 // loom's types have other sizes.
@@ -97,20 +97,25 @@ impl DescriptorEntry {
     #[cfg(not(loom))]
     pub(crate) fn give_back(&'static self) {
         self.generation.fetch_add(1, Ordering::Release);
-        {
+        let futures = {
             let mut waiters = lock(&self.waiters);
             waiters.reader = None;
-            if let Some(others) = &mut waiters.others {
-                others.clear();
-            }
+            let others = waiters.others.as_mut();
+            let futures = others.map(|others| {
+                others.threads.clear();
+                others.futures.take_all()
+            });
             for i in 0..2 {
                 // A late event of the old descriptor may still count here: one superfluous attempt.
                 self.edges[i].store(0, Ordering::Relaxed);
                 self.drained_at[i].store(NEVER, Ordering::Relaxed);
             }
             self.home.store(0, Ordering::Relaxed);
-        }
+            futures
+        };
         lock(&FREE).push(self);
+        // Code of the program runs here.
+        drop(futures);
     }
 
     pub(crate) fn edges(&self, interest: Interest) -> u32 {
@@ -139,13 +144,14 @@ impl DescriptorEntry {
             }
         }
         if let Some(others) = &mut waiters.others {
-            others.retain(|(interest, w)| {
+            others.threads.retain(|(interest, w)| {
                 let came = if *interest == Interest::Read { read } else { write };
                 if came {
                     w.wake();
                 }
                 !came
             });
+            others.futures.report(read, write);
         }
         if read { waiters.reader.take() } else { None }
     }
@@ -161,7 +167,7 @@ impl Waiters {
                 Some(_) => {}
             }
         }
-        let others = self.others.get_or_insert_default();
+        let others = &mut self.others.get_or_insert_default().threads;
         if !others.iter().any(|(i, w)| *i == interest && w == who) {
             others.push((interest, who.clone()));
         }
@@ -172,7 +178,18 @@ impl Waiters {
             self.reader = None;
         }
         if let Some(others) = &mut self.others {
-            others.retain(|(i, w)| *i != interest || w != who);
+            others.threads.retain(|(i, w)| *i != interest || w != who);
         }
+    }
+
+    /// Enters the waker of a future. Returns the former waker of its place, which the caller drops
+    /// after it has released the lock.
+    pub(crate) fn enter_future(&mut self, future: FutureWaker) -> Option<Waker> {
+        self.others.get_or_insert_default().futures.enter(future)
+    }
+
+    /// Removes the waker of a future's place, as above.
+    pub(crate) fn remove_future(&mut self, interest: Interest, place: u64) -> Option<Waker> {
+        self.others.as_mut()?.futures.remove(interest, place)
     }
 }

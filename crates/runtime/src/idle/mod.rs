@@ -6,6 +6,8 @@
 
 pub(crate) mod busy_poll;
 pub(crate) mod descriptor_entry;
+pub mod future_wakers;
+pub(crate) mod interest;
 pub(crate) mod moved_timers;
 pub(crate) mod poller;
 pub mod remote_wake;

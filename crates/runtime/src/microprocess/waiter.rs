@@ -140,7 +140,7 @@ impl Waiter {
     }
 
     /// Whether the waiter has not ended yet. A kernel thread that is not 1:1 counts as alive.
-    pub(crate) fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         match &self.0 {
             Who::Micro(who) => who.is_alive(),
             Who::Foreign(thread) => thread.one_to_one.is_alive(),

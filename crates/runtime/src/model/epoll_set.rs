@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use ::loom::sync::{Condvar, Mutex};
 
-use crate::idle::descriptor_entry::{DescriptorEntry, Interest};
+use crate::idle::descriptor_entry::DescriptorEntry;
+use crate::idle::interest::Interest;
 use crate::wait::readiness::Source;
 
 #[derive(Default)]
@@ -43,6 +44,10 @@ impl Source {
             let _ = self.entry.set(&SET.entry);
         }
         Ok(self.entry.get().copied())
+    }
+
+    pub(crate) fn register_for_future(&self) -> io::Result<&'static DescriptorEntry> {
+        Ok(self.register()?.expect("the models have no foreign threads"))
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) mod idle {
     pub(crate) use crate::model::poller;
 
     pub(crate) mod descriptor_entry;
+    pub mod future_wakers;
+    pub(crate) mod interest;
     pub(crate) mod sleep;
     pub(crate) mod timer;
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Instant;
 
-use crate::idle::descriptor_entry::Interest;
+use crate::idle::interest::Interest;
 
 /// Waits on a foreign kernel thread, with poll(2).
 pub(super) fn poll(fd: RawFd, interest: Interest, deadline: Option<Instant>) -> io::Result<()> {

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::microprocess::foreign_thread::ForeignThread;
+use crate::idle::future_wakers::WakerKind;
+use crate::microprocess::foreign_thread::{ForeignThread, foreign};
 use crate::microprocess::protocol::wake_flag::WakeFlag;
 use crate::microprocess::wait_reason::Wait;
 use crate::microprocess::waiter::{Waiter, Who};
@@ -175,11 +176,19 @@ pub(crate) fn waker(me: &Waiter) -> Waker {
     }
 }
 
-const MARK: RawWakerVTable =
+// A static, so that it has one address: see `kind_of`.
+static MARK: RawWakerVTable =
     RawWakerVTable::new(|mark| marked(mark.addr() as u64), wake_marked, wake_marked, |_| ());
 
+/// Returns how `waker` may be called.
+pub fn kind_of(waker: &Waker) -> WakerKind {
+    let is_block_on = std::ptr::eq(waker.vtable(), &raw const MARK)
+        || !park::waits_as_microprocess() && waker.will_wake(&Waker::from(foreign()));
+    if is_block_on { WakerKind::BlockOn } else { WakerKind::Foreign }
+}
+
 fn marked(mark: u64) -> RawWaker {
-    RawWaker::new(std::ptr::without_provenance(mark as usize), const { &MARK })
+    RawWaker::new(std::ptr::without_provenance(mark as usize), &MARK)
 }
 
 fn wake_marked(mark: *const ()) {

@@ -11,6 +11,7 @@ pub(crate) mod foreign_poll;
 pub mod future;
 pub mod interrupt;
 pub mod park;
+pub(crate) mod process_poller;
 pub mod readiness;
 pub(crate) mod registration;
 pub(crate) mod sleep;

@@ -12,16 +12,34 @@
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use crate::idle::descriptor_entry::DescriptorEntry;
+use crate::idle::future_wakers::FutureWaker;
 use crate::kernel_thread::no_events::lock;
 use crate::loom::atomic::{AtomicU8, Ordering};
 use crate::memory::stack_trim;
 use crate::microprocess::wait_reason::Wait;
 use crate::wait::{foreign_poll, park};
 
-pub use crate::idle::descriptor_entry::{Interest, Seen};
+pub use crate::idle::descriptor_entry::Seen;
+pub use crate::idle::future_wakers::WakerKind;
+pub use crate::idle::interest::Interest;
+
+/// The place of one future among those that wait for a [`Source`]. It has one waker per direction.
+#[derive(Debug)]
+pub struct FuturePlace(u64);
+
+impl FuturePlace {
+    /// Creates a place that no other future has.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> FuturePlace {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        FuturePlace(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// Readiness of one descriptor.
 ///
@@ -121,6 +139,46 @@ impl Source {
                 stack_trim::give_stack_back();
                 why = Wait::Idle(self.fd);
             }
+        }
+    }
+
+    /// As [`wait`](Source::wait) for a future: `Pending` if there was no edge after `seen`, and the
+    /// next edge calls `waker`, once. The waker replaces the former one of the place.
+    ///
+    /// [`withdraw`](Source::withdraw) the waker when the future is dropped. A `Foreign` waker needs
+    /// a running service: see [`crate::waker_service`].
+    ///
+    /// # Errors
+    /// That of epoll_ctl(2) if the descriptor cannot be registered.
+    pub fn poll_wait(
+        &self,
+        interest: Interest,
+        seen: Seen,
+        place: &FuturePlace,
+        waker: &Waker,
+        kind: WakerKind,
+    ) -> io::Result<Poll<()>> {
+        let entry = self.register_for_future()?;
+        // Cloned and dropped outside of the lock: a foreign waker's code runs then.
+        let waker = waker.clone();
+        let (former, poll) = {
+            let mut waiters = lock(&entry.waiters);
+            if entry.edges(interest) == seen.0 {
+                let new = FutureWaker { interest, place: place.0, waker, kind };
+                (waiters.enter_future(new), Poll::Pending)
+            } else {
+                (waiters.remove_future(interest, place.0), Poll::Ready(()))
+            }
+        };
+        drop(former);
+        Ok(poll)
+    }
+
+    /// Removes the waker of a place, if it was not called yet.
+    pub fn withdraw(&self, interest: Interest, place: &FuturePlace) {
+        if let Some(entry) = self.entry.get() {
+            let removed = lock(&entry.waiters).remove_future(interest, place.0);
+            drop(removed);
         }
     }
 

@@ -11,6 +11,7 @@ use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance};
 use crate::scheduler::vp::Vp;
 use crate::upcall::sticky;
+use crate::wait::process_poller;
 use crate::wait::readiness::{self, Source};
 
 impl Source {
@@ -38,6 +39,36 @@ impl Source {
             vp.idle.wake();
         }
         Ok(Some(entry))
+    }
+
+    /// As [`register`](Source::register) for a future. A foreign thread has no set, so there the
+    /// process's poller has the descriptor.
+    pub(super) fn register_for_future(&self) -> io::Result<&'static DescriptorEntry> {
+        match self.register()? {
+            Some(entry) => Ok(entry),
+            None => self.register_at_process_poller(),
+        }
+    }
+
+    /// A descriptor stays with the process's poller, so a future on a foreign thread does not
+    /// depend on the end of an instance.
+    #[cold]
+    fn register_at_process_poller(&self) -> io::Result<&'static DescriptorEntry> {
+        let poller = process_poller::get()?;
+        let _changing = self.change()?;
+        if let Some(&entry) = self.entry.get() {
+            if entry.home.load(Ordering::Relaxed) != poller.home {
+                let former = entry.join(poller, self.fd)?;
+                self.remove_from(former);
+            }
+            return Ok(entry);
+        }
+        let entry = DescriptorEntry::take();
+        if let Err(e) = entry.join(poller, self.fd) {
+            entry.give_back();
+            return Err(e);
+        }
+        Ok(self.entry.get_or_init(|| entry))
     }
 
     fn register_at(&self, vp: &Vp) -> io::Result<&'static DescriptorEntry> {
@@ -123,7 +154,13 @@ impl Source {
     }
 
     fn remove(&self, entry: &DescriptorEntry) {
-        let home = entry.home.load(Ordering::Relaxed);
+        self.remove_from(entry.home.load(Ordering::Relaxed));
+    }
+
+    fn remove_from(&self, home: u32) {
+        if let Some(poller) = process_poller::at(home) {
+            return poller.remove(self.fd);
+        }
         instance::visit(|instance| {
             if let Some(poller) = instance.and_then(|i| i.poller_at(home)) {
                 poller.remove(self.fd);
@@ -152,6 +189,15 @@ impl DescriptorEntry {
         self.home.store(poller.home, Ordering::Relaxed);
         Ok(())
     }
+
+    /// Adds the descriptor to the set of the process, and returns the home of its former set. Until
+    /// the caller removes it there, edges count twice: nothing is lost, and if the addition fails,
+    /// nothing changes. The caller excludes other registrations.
+    fn join(&'static self, poller: &Poller, fd: RawFd) -> io::Result<u32> {
+        let _alone = lock(&self.waiters);
+        poller.add(fd, self.token())?;
+        Ok(self.home.swap(poller.home, Ordering::Relaxed))
+    }
 }
 
 impl Drop for Source {
@@ -170,8 +216,10 @@ impl Instance {
         self.vps.get((home & 0x3ff) as usize).map(|vp| &vp.poller).filter(|p| p.home == home)
     }
 
-    /// Whether the poller with that `home` belongs to a VP of this instance that is not retired.
+    /// Whether the poller with that `home` belongs to a VP of this instance that is not retired, or
+    /// to the process.
     fn is_polled_at(&self, home: u32) -> bool {
         self.poller_at(home).is_some() && !self.vps[(home & 0x3ff) as usize].is_retired()
+            || process_poller::at(home).is_some()
     }
 }
