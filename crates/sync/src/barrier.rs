@@ -128,6 +128,12 @@ impl Barrier {
         self.wait_limited(Some(deadline))
     }
 
+    /// Returns the number of callers that wait for the others of their round.
+    #[doc(hidden)]
+    pub fn waiting(&self) -> usize {
+        self.inside.lock().come
+    }
+
     fn wait_limited(&self, deadline: Option<Instant>) -> Option<BarrierWaitResult> {
         point();
         let signal = Signal::new();

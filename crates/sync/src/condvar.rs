@@ -254,6 +254,12 @@ impl Condvar {
         }
     }
 
+    /// Returns the number of waiters that no notification has reached.
+    #[doc(hidden)]
+    pub fn waiting(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
     fn notify_first(&self) {
         let mut queue = self.queue.lock();
         let Some(claimed) = queue.pop() else { return };
@@ -300,6 +306,17 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         deadline: Option<Instant>,
     ) -> (LockResult<MutexGuard<'a, T>>, bool) {
+        self.wait_unlocked(deadline, |wait| guard.unlocked(wait))
+    }
+
+    /// Queues the caller and calls `unlocked` with the wait. `unlocked` releases the mutex, waits,
+    /// and acquires the mutex again. The wait returns false if the deadline passed without a
+    /// notification.
+    pub(crate) fn wait_unlocked<R>(
+        &self,
+        deadline: Option<Instant>,
+        unlocked: impl FnOnce(&mut dyn FnMut() -> bool) -> R,
+    ) -> R {
         let signal = Signal::new();
         let node = Node::new(&signal);
         // The node is queued before the mutex is released, so no notification in between is lost.
@@ -308,8 +325,10 @@ impl Condvar {
         unsafe { queue.insert(&node) };
         self.count.fetch_add(1, Relaxed);
         drop(queue);
-        let withdraw = CondvarWithdrawal { condvar: self, node: &node };
-        guard.unlocked(|| {
+        let mut withdraw = Some(CondvarWithdrawal { condvar: self, node: &node });
+        unlocked(&mut || {
+            // Dropped when the wait unwinds, and so before the mutex is locked again.
+            let withdraw = withdraw.take();
             let outcome = waitlist::wait_cancellable(
                 &signal,
                 Wait::Condvar(ptr::from_ref(self).addr()),

@@ -15,6 +15,9 @@ mod init;
 mod lock;
 mod loom;
 pub mod msg;
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod raw;
 mod semaphore;
 #[cfg(all(test, loom))]
 mod tests;

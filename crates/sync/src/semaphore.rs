@@ -295,6 +295,12 @@ impl Semaphore {
         self.add_and_serve(count);
     }
 
+    /// Whether a caller of `acquire` waits.
+    #[doc(hidden)]
+    pub fn has_waiters(&self) -> bool {
+        self.word.load(Relaxed) & WAITERS != 0
+    }
+
     fn acquire_limited(
         &self,
         count: usize,

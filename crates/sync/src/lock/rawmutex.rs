@@ -309,6 +309,17 @@ impl RawMutex {
     pub(crate) fn owner(&self) -> u64 {
         owner(self.word.load(Relaxed))
     }
+
+    /// Whether the mutex is free and no thread waits for it.
+    ///
+    /// An unlock that has to wake a waiter frees the word under the list's lock and accesses the
+    /// mutex no more after it has released that lock. So once this returns true, memory of the
+    /// mutex may be freed.
+    #[cfg(not(loom))]
+    pub(crate) fn is_unused(&self) -> bool {
+        let waiting = self.waiting.lock();
+        self.word.load(Acquire) == 0 && waiting.queue.is_empty() && waiting.pending.is_null()
+    }
 }
 
 #[cold]

@@ -129,6 +129,26 @@ impl RawRwLock {
         }
     }
 
+    /// Returns the mark of the writer, or 0. Other threads may change it at any time, unless the
+    /// caller is the writer.
+    #[cfg(not(loom))]
+    pub(crate) fn writer(&self) -> u64 {
+        self.writer.load(Relaxed)
+    }
+
+    /// Returns the number of readers that hold the lock.
+    #[cfg(not(loom))]
+    pub(crate) fn readers(&self) -> u32 {
+        self.word.load(Relaxed) & READERS
+    }
+
+    /// Whether no thread holds the lock or waits for it.
+    #[cfg(not(loom))]
+    pub(crate) fn is_unused(&self) -> bool {
+        let waiting = self.waiting.lock();
+        self.word.load(Acquire) == 0 && waiting.queue.is_empty() && waiting.pending == 0
+    }
+
     /// Takes the lock if it is free for this access, ahead of the waiters.
     fn take(&self, kind: usize) -> bool {
         let mut word = self.word.load(Relaxed);
