@@ -12,6 +12,7 @@
 //! and takes no lock. The requesting thread unwinds the copy and resolves the symbols.
 
 use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,12 +42,14 @@ static DOORBELL_TARGET: AtomicI32 = AtomicI32::new(0);
 
 /// Written by the handler while the request is WRITING, and read by the requesting thread once it
 /// is WRITTEN.
-struct SampleBuffer(UnsafeCell<(Option<From>, usize, [u8; MOST])>);
+struct SampleBuffer(UnsafeCell<(MaybeUninit<From>, usize, [u8; MOST])>);
 // SAFETY: REQUEST hands the buffer over. At most one handler changes it to WRITING. The requesting
 // thread holds the lock and waits for WRITTEN.
 unsafe impl Sync for SampleBuffer {}
 /// The registers, the number of bytes of the stack, and the bytes.
-static SAMPLE: SampleBuffer = SampleBuffer(UnsafeCell::new((None, 0, [0; MOST])));
+///
+/// Consists of zeroes, so that its 64 KiB take no room in the file of each program.
+static SAMPLE: SampleBuffer = SampleBuffer(UnsafeCell::new((MaybeUninit::zeroed(), 0, [0; MOST])));
 
 /// A copy of a kernel thread's stack.
 #[derive(Debug)]
@@ -93,7 +96,7 @@ pub(crate) unsafe fn record(value: u64, context: *const libc::ucontext_t) {
     let stack_pointer = at.stack_pointer;
     // SAFETY: this handler has changed the request to WRITING.
     let (from, length, bytes) = unsafe { &mut *SAMPLE.0.get() };
-    *from = Some(From::Interrupted {
+    from.write(From::Interrupted {
         stack_pointer,
         frame_pointer: at.frame_pointer,
         pc: at.program_counter,
@@ -129,9 +132,11 @@ pub(crate) fn sample(
         if state == request | WRITTEN {
             // SAFETY: WRITTEN, and the lock is held: no handler writes until the next request.
             let (from, length, bytes) = unsafe { &*SAMPLE.0.get() };
-            let stack = from.map(|from| StackSample { from, copy: bytes[..*length].to_vec() });
+            // SAFETY: a handler writes all of the sample before WRITTEN.
+            let from = unsafe { from.assume_init() };
+            let stack = StackSample { from, copy: bytes[..*length].to_vec() };
             REQUEST.store(0, Ordering::Release);
-            return stack.ok_or_else(|| "the sample is empty".into());
+            return Ok(stack);
         }
         if since.elapsed() > timeout {
             // A handler that is writing needs a core; otherwise the request is withdrawn. A handler
