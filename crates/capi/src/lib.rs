@@ -1,4 +1,5 @@
-//! Gates for C: the functions of `include/kumihimo.h`, which documents them for their callers.
+//! Kumihimo for C and C++: the functions of `include/kumihimo.h`, which documents them for their
+//! callers. One module serves one header of `include/kumihimo`.
 //!
 //! Conventions: a function returns 0 or a positive errno, like pthreads functions, and stores a
 //! message for [`error::kumi_error_text`]. Handles are opaque. Every argument is checked as far as
@@ -14,6 +15,7 @@ pub mod gate;
 pub mod options;
 pub mod region;
 pub mod serve;
+mod sized;
 mod threads;
 
 /// Version of kumihimo.h that this library implements: `major << 16 | minor << 8 | patch`, as

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use kumihimo::gate::{Options, Placement};
 
-use crate::bytes::{Layout, non_null};
+use crate::bytes::Layout;
 use crate::error::Failure;
+use crate::sized::{self, MOST, Sized};
 
 /// `KUMI_ALLOW_EVERYBODY`: every user may call.
 pub const ALLOW_EVERYBODY: u32 = 1;
@@ -33,10 +34,6 @@ pub struct RawOptions {
     allow_count: usize,
 }
 
-/// Size in the first version, which is the minimum.
-const LEAST: usize = offset_of!(RawOptions, allow_count) + size_of::<usize>();
-/// Maximum plausible size of the structure.
-const MOST: usize = 4096;
 /// Maximum number of users that a gate can allow by name.
 const MOST_ALLOWED: usize = 4096;
 
@@ -47,43 +44,19 @@ pub(crate) struct HandlerThreads {
     pub(crate) count: usize,
 }
 
-impl RawOptions {
-    fn new() -> RawOptions {
+// SAFETY: as the trait requires. The users are read by `options`.
+unsafe impl Sized for RawOptions {
+    const LEAST: usize = offset_of!(RawOptions, allow_count) + size_of::<usize>();
+    const INITIALISED_BY: &'static str = "KUMI_OPTIONS_INIT, or call kumi_options_init";
+
+    fn defaults() -> RawOptions {
         // SAFETY: the fields are integers and a pointer, for which all zeroes are valid.
         let zero: RawOptions = unsafe { MaybeUninit::zeroed().assume_init() };
         RawOptions { size: size_of::<RawOptions>(), priority: -1, ..zero }
     }
+}
 
-    /// Copies the options, as far as the caller's version has them.
-    ///
-    /// # Safety
-    /// `at` is NULL, or points to as many bytes as its first field states.
-    unsafe fn read(at: *const RawOptions) -> Result<RawOptions, Failure> {
-        // SAFETY: every version starts with its size.
-        let size = *unsafe { non_null(at.cast::<usize>(), "options") }?;
-        if !(LEAST..=MOST).contains(&size) {
-            let text = format!(
-                "options of {size} bytes: begin with KUMI_OPTIONS_INIT, or call kumi_options_init"
-            );
-            return Err(Failure::invalid(text));
-        }
-        let known = size.min(size_of::<RawOptions>());
-        for at_byte in known..size {
-            // SAFETY: the structure has that many bytes.
-            if unsafe { at.cast::<u8>().add(at_byte).read() } != 0 {
-                let text = format!(
-                    "options that this version of the library does not support: byte {at_byte} is set"
-                );
-                return Err(Failure::new(libc::E2BIG, text));
-            }
-        }
-        let mut options = RawOptions::new();
-        // SAFETY: `known` bytes exist, and are no more than this version's size. Any bit pattern is
-        // valid for the fields.
-        unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), (&raw mut options).cast(), known) };
-        Ok(options)
-    }
-
+impl RawOptions {
     /// # Safety
     /// `allow` points to `allow_count` users, unless that is 0.
     unsafe fn options(&self) -> Result<(Options, HandlerThreads), Failure> {
@@ -171,7 +144,7 @@ pub(crate) unsafe fn read(
         return Ok((Options::new(), HandlerThreads::default()));
     }
     // SAFETY: the caller's contract.
-    unsafe { RawOptions::read(options)?.options() }
+    unsafe { sized::read(options)?.options() }
 }
 
 /// Sets `options` to the defaults. `size` is `sizeof(kumi_options)` of the caller's header.
@@ -181,12 +154,12 @@ pub unsafe extern "C" fn kumi_options_init(options: *mut RawOptions, size: usize
         if options.is_null() || !options.is_aligned() {
             return Err(Failure::invalid("options is NULL or not aligned"));
         }
-        if !(LEAST..=MOST).contains(&size) {
+        if !(RawOptions::LEAST..=MOST).contains(&size) {
             return Err(Failure::invalid(format!(
                 "options of {size} bytes: pass sizeof(kumi_options)"
             )));
         }
-        let new = RawOptions { size, ..RawOptions::new() };
+        let new = RawOptions { size, ..RawOptions::defaults() };
         // SAFETY: by the interface's contract `options` has `size` bytes. At most this version's
         // size is copied, and the rest is zero.
         unsafe {

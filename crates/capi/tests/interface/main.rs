@@ -1,7 +1,8 @@
-//! Tests of kumihimo.h and its library: arguments, compilation as C and C++, calls between two
-//! processes, and Python.
+//! Tests of kumihimo.h, kumihimo.hpp and their library: arguments, compilation as C and C++,
+//! threads and what they share, calls between two processes, and Python.
 
 mod arguments;
+mod build;
 mod handlers;
 mod header;
 mod place;

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 
 /// Directory of a test, removed on drop: the run-time directory of its gates, and room for build
 /// output.
@@ -32,12 +33,30 @@ impl Drop for Place {
     }
 }
 
-/// Returns the directory with libkumihimo_c.so and .a of this build.
+/// Returns the directory with the libraries that cargo has built.
 pub fn libraries() -> PathBuf {
     let program = std::env::current_exe().expect("this program");
     let folder = program.parent().expect("its folder").to_path_buf();
-    assert!(folder.join("libkumihimo_c.so").exists(), "{} has no library", folder.display());
+    assert!(folder.join("libkumihimo_c.a").exists(), "{} has no library", folder.display());
     folder
+}
+
+/// Returns the prefix below which the header, the libraries and the manual pages of this build are
+/// installed. The first test that needs it installs them.
+pub fn installed() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let prefix = libraries().join("kumihimo-c");
+        let script = kumihimo_tests::root().join("scripts/install");
+        let built = libraries();
+        done(Command::new(script).arg(&prefix).arg("c").env("LIBRARIES", built).env("DESTDIR", ""));
+        prefix
+    })
+}
+
+/// Returns the shared library of this build.
+pub fn shared_library() -> PathBuf {
+    installed().join("lib/libkumihimo_c.so.0")
 }
 
 pub fn here() -> &'static Path {

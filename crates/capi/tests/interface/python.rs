@@ -5,7 +5,7 @@ use std::process::Command;
 use kumihimo::gate::{ErrorKind, RawGate};
 use kumihimo_tests::process::{finish, is_child, start};
 
-use crate::place::{Place, Server, done, has, libraries};
+use crate::place::{Place, Server, done, has, shared_library};
 use crate::programs::{serve_as_peer, serve_on};
 
 fn python(place: &Place, program: &str) -> Command {
@@ -16,7 +16,7 @@ fn python(place: &Place, program: &str) -> Command {
         .env("KUMI_DIR", place.text())
         .env("PYTHONDONTWRITEBYTECODE", "1");
     command.env("PYTHONPATH", kumihimo_tests::root().join("examples/python"));
-    command.env("KUMI_LIBRARY", libraries().join("libkumihimo_c.so"));
+    command.env("KUMI_LIBRARY", shared_library());
     command
 }
 
@@ -192,7 +192,7 @@ fn python_example_runs() {
         command
             .arg(kumihimo_tests::root().join("examples/python/gates.py"))
             .env("KUMI_DIR", place.text());
-        command.env("KUMI_LIBRARY", libraries().join("libkumihimo_c.so"));
+        command.env("KUMI_LIBRARY", shared_library());
         command
     };
     let server = Server::start(example().args(["serve", "upper"]));
