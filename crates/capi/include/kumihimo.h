@@ -41,5 +41,7 @@
 
 #include <kumihimo/base.h>
 #include <kumihimo/gate.h>
+#include <kumihimo/thread.h>
+#include <kumihimo/time.h>
 
 #endif

@@ -124,6 +124,29 @@ pub(crate) unsafe fn slice<'a>(
     if length == 0 {
         return Ok(&[]);
     }
+    check(data, length, what)?;
+    // SAFETY: the caller's contract, and the length is checked.
+    Ok(unsafe { slice::from_raw_parts(data.cast(), length) })
+}
+
+/// Converts like [`slice`], for mutation.
+///
+/// # Safety
+/// `data` is NULL, or points to `length` initialised bytes without another user for `'a`.
+pub(crate) unsafe fn slice_mut<'a>(
+    data: *mut c_void,
+    length: usize,
+    what: &str,
+) -> Result<&'a mut [u8], Failure> {
+    if length == 0 {
+        return Ok(&mut []);
+    }
+    check(data, length, what)?;
+    // SAFETY: the caller's contract, and the length is checked.
+    Ok(unsafe { slice::from_raw_parts_mut(data.cast(), length) })
+}
+
+fn check(data: *const c_void, length: usize, what: &str) -> Result<(), Failure> {
     if data.is_null() {
         return Err(Failure::invalid(format!("{what} is NULL, but has {length} bytes")));
     }
@@ -132,8 +155,7 @@ pub(crate) unsafe fn slice<'a>(
             "{what} has {length} bytes: more than an address space"
         )));
     }
-    // SAFETY: the caller's contract, and the length is checked.
-    Ok(unsafe { slice::from_raw_parts(data.cast(), length) })
+    Ok(())
 }
 
 /// Converts a C string in UTF-8.

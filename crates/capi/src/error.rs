@@ -1,7 +1,9 @@
 //! Errors in C: a number and a message.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use kumihimo::gate::{Error, ErrorKind};
@@ -9,7 +11,7 @@ use kumihimo::thread::Cancelled;
 
 thread_local! {
     /// Message of the microprocess, or of the kernel thread that is not a microprocess.
-    static TEXT: RefCell<CString> = RefCell::new(CString::default());
+    static TEXT: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"")) };
 }
 
 /// Error kinds and their numbers. If a number appears twice, it converts to the first kind.
@@ -45,12 +47,28 @@ pub(crate) fn kind(number: c_int) -> ErrorKind {
 /// Failure of an interface function.
 pub(crate) struct Failure {
     pub(crate) number: c_int,
-    pub(crate) text: String,
+    text: Text,
+}
+
+/// Message of a failure. A failure that is part of normal operation, such as a time-out, has a
+/// constant one, so that it allocates nothing.
+enum Text {
+    Constant(&'static CStr),
+    Composed(String),
 }
 
 impl Failure {
     pub(crate) fn new(number: c_int, text: impl Into<String>) -> Failure {
-        Failure { number, text: text.into() }
+        Failure { number, text: Text::Composed(text.into()) }
+    }
+
+    /// Creates a failure whose message is constant.
+    pub(crate) const fn constant(number: c_int, text: &'static CStr) -> Failure {
+        Failure { number, text: Text::Constant(text) }
+    }
+
+    pub(crate) fn with_number(self, number: c_int) -> Failure {
+        Failure { number, ..self }
     }
 
     /// Creates the failure of an invalid argument.
@@ -65,8 +83,43 @@ impl From<Error> for Failure {
     }
 }
 
-fn set_text(text: String) {
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+/// Kinds of errors to which the runtime has added a text, so that they have no number any more.
+const KINDS: [(io::ErrorKind, c_int); 17] = [
+    (io::ErrorKind::AddrInUse, libc::EADDRINUSE),
+    (io::ErrorKind::AddrNotAvailable, libc::EADDRNOTAVAIL),
+    (io::ErrorKind::AlreadyExists, libc::EEXIST),
+    (io::ErrorKind::BrokenPipe, libc::EPIPE),
+    (io::ErrorKind::ConnectionAborted, libc::ECONNABORTED),
+    (io::ErrorKind::ConnectionRefused, libc::ECONNREFUSED),
+    (io::ErrorKind::ConnectionReset, libc::ECONNRESET),
+    (io::ErrorKind::HostUnreachable, libc::EHOSTUNREACH),
+    (io::ErrorKind::InvalidInput, libc::EINVAL),
+    (io::ErrorKind::NetworkDown, libc::ENETDOWN),
+    (io::ErrorKind::NetworkUnreachable, libc::ENETUNREACH),
+    (io::ErrorKind::NotConnected, libc::ENOTCONN),
+    (io::ErrorKind::OutOfMemory, libc::ENOMEM),
+    (io::ErrorKind::PermissionDenied, libc::EACCES),
+    (io::ErrorKind::TimedOut, libc::ETIMEDOUT),
+    (io::ErrorKind::Unsupported, libc::EOPNOTSUPP),
+    (io::ErrorKind::WouldBlock, libc::EAGAIN),
+];
+
+/// Converts an error of the system. `what` describes the operation.
+pub(crate) fn io_failure(error: &io::Error, what: &str) -> Failure {
+    let number = error.raw_os_error().or_else(|| {
+        KINDS.iter().find(|(kind, _)| *kind == error.kind()).map(|(_, number)| *number)
+    });
+    let number = number.unwrap_or(libc::EIO);
+    Failure::new(number, format!("{what}: {error}"))
+}
+
+fn set_text(text: Text) {
+    let text = match text {
+        Text::Constant(text) => Cow::Borrowed(text),
+        Text::Composed(text) => {
+            Cow::Owned(CString::new(text.replace('\0', " ")).unwrap_or_default())
+        }
+    };
     // The old text is dropped after the replacement: its drop must not run while `TEXT` is
     // borrowed.
     let old = TEXT.try_with(|place| place.replace(text));

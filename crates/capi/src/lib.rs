@@ -16,7 +16,11 @@ pub mod options;
 pub mod region;
 pub mod serve;
 mod sized;
+pub mod thread;
+mod thread_registry;
 mod threads;
+pub mod time;
+pub mod timer;
 
 /// Version of kumihimo.h that this library implements: `major << 16 | minor << 8 | patch`, as
 /// `KUMI_VERSION`.

@@ -31,7 +31,7 @@ fn headers() -> Vec<String> {
     all.extend(below("kumihimo/"));
     all.retain(|name| name.ends_with(".h") || name.ends_with(".hpp"));
     all.sort();
-    assert!(all.len() > 2, "{all:?}");
+    assert!(all.len() > 4, "{all:?}");
     all
 }
 
@@ -53,7 +53,8 @@ fn headers_compile_in_every_dialect() {
             text += "int main(void) {\n";
             if header == "kumihimo.h" {
                 text += "kumi_options options = KUMI_OPTIONS_INIT; kumi_bytes bytes = KUMI_BYTES_INIT;\n\
-                    enum kumi_placement p = KUMI_SPIN;\n\
+                    enum kumi_placement p = KUMI_SPIN; kumi_thread_options t = KUMI_THREAD_OPTIONS_INIT;\n\
+                    (void)t;\n\
                     return (int)(options.size + bytes.length + (size_t)p + KUMI_VERSION); }\n";
             } else {
                 text += "return 0; }\n";
@@ -73,9 +74,12 @@ fn header_layouts_match_the_library() {
         return;
     }
     let mut text = String::from("#include <kumihimo.h>\n");
-    for (name, size, fields) in
-        [kumihimo_c::options::LAYOUT, kumihimo_c::bytes::LAYOUT, kumihimo_c::serve::LAYOUT]
-    {
+    for (name, size, fields) in [
+        kumihimo_c::options::LAYOUT,
+        kumihimo_c::bytes::LAYOUT,
+        kumihimo_c::serve::LAYOUT,
+        kumihimo_c::thread::LAYOUT,
+    ] {
         text += &format!("_Static_assert(sizeof({name}) == {size}, \"{name}\");\n");
         for (field, at) in fields {
             text += &format!(
@@ -87,6 +91,10 @@ fn header_layouts_match_the_library() {
         ("KUMI_VERSION", u64::from(kumihimo_c::VERSION)),
         ("KUMI_ALLOW_EVERYBODY", kumihimo_c::options::ALLOW_EVERYBODY.into()),
         ("KUMI_NO_INHERITANCE", kumihimo_c::options::NO_INHERITANCE.into()),
+        ("KUMI_THREAD_DETACHED", kumihimo_c::thread::DETACHED.into()),
+        ("KUMI_THREAD_BOUND", kumihimo_c::thread::BOUND.into()),
+        ("(size_t)KUMI_THREAD_CANCELED", kumihimo_c::thread::CANCELED as u64),
+        ("(uint64_t)KUMI_FOREVER", kumihimo_c::time::FOREVER.cast_unsigned()),
     ];
     for (name, value) in constants {
         text += &format!("_Static_assert({name} == {value}u, \"{name}\");\n");
