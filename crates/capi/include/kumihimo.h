@@ -39,8 +39,13 @@
 #ifndef KUMIHIMO_H
 #define KUMIHIMO_H
 
+#include <kumihimo/barrier.h>
 #include <kumihimo/base.h>
+#include <kumihimo/cond.h>
 #include <kumihimo/gate.h>
+#include <kumihimo/mutex.h>
+#include <kumihimo/rwlock.h>
+#include <kumihimo/semaphore.h>
 #include <kumihimo/thread.h>
 #include <kumihimo/time.h>
 

@@ -9,11 +9,17 @@
 // kumihimo.h states the safety contract of all functions in one place.
 #![allow(clippy::missing_safety_doc)]
 
+pub mod barrier;
 pub mod bytes;
+pub mod condition;
 pub mod error;
 pub mod gate;
+pub mod mutex;
+pub mod object;
 pub mod options;
 pub mod region;
+pub mod rwlock;
+pub mod semaphore;
 pub mod serve;
 mod sized;
 pub mod thread;

@@ -8,6 +8,8 @@ use crate::place::{Place, done, has, installed};
 /// Flags of the compilers that the headers have to pass.
 pub const STRICT_C: [&str; 5] = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
+pub const STRICT_CPP: [&str; 5] = ["-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+
 /// Builds a program with the flags of pkg-config. `more` are further libraries, or `--static`.
 /// Returns `None`, after a report, if a tool is missing.
 pub fn build(

@@ -54,7 +54,9 @@ fn headers_compile_in_every_dialect() {
             if header == "kumihimo.h" {
                 text += "kumi_options options = KUMI_OPTIONS_INIT; kumi_bytes bytes = KUMI_BYTES_INIT;\n\
                     enum kumi_placement p = KUMI_SPIN; kumi_thread_options t = KUMI_THREAD_OPTIONS_INIT;\n\
-                    (void)t;\n\
+                    kumi_mutex m = KUMI_MUTEX_INIT; kumi_cond c = KUMI_COND_INIT; kumi_rwlock r = KUMI_RWLOCK_INIT;\n\
+                    kumi_semaphore s = KUMI_SEMAPHORE_INIT;\n\
+                    (void)m, (void)c, (void)r, (void)s, (void)t;\n\
                     return (int)(options.size + bytes.length + (size_t)p + KUMI_VERSION); }\n";
             } else {
                 text += "return 0; }\n";
@@ -94,7 +96,12 @@ fn header_layouts_match_the_library() {
         ("KUMI_THREAD_DETACHED", kumihimo_c::thread::DETACHED.into()),
         ("KUMI_THREAD_BOUND", kumihimo_c::thread::BOUND.into()),
         ("(size_t)KUMI_THREAD_CANCELED", kumihimo_c::thread::CANCELED as u64),
+        ("KUMI_MUTEX_RECURSIVE", kumihimo_c::mutex::RECURSIVE.into()),
+        ("KUMI_SEMAPHORE_MAX", kumihimo_c::semaphore::MAX as u64),
         ("(uint64_t)KUMI_FOREVER", kumihimo_c::time::FOREVER.cast_unsigned()),
+        ("KUMI_OBJECT_WORDS", kumihimo_c::object::WORDS as u64),
+        ("sizeof(kumi_mutex)", kumihimo_c::object::WORDS as u64 * 8),
+        ("sizeof(kumi_barrier)", kumihimo_c::object::WORDS as u64 * 8),
     ];
     for (name, value) in constants {
         text += &format!("_Static_assert({name} == {value}u, \"{name}\");\n");

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod build;
+mod families;
 mod handlers;
 mod header;
 mod place;

@@ -8,7 +8,7 @@ use std::process::Command;
 use kumihimo::gate::{Error, ErrorKind, Options, RawGate, Region};
 use kumihimo_tests::process::{finish, is_child, start};
 
-use crate::build::{STRICT_C, build};
+use crate::build::{STRICT_C, STRICT_CPP, build};
 use crate::place::{Place, Server, done, has, here};
 
 /// [`built_from`] peer.c.
@@ -189,6 +189,26 @@ fn examples_in_c_call_each_other() {
     let server = Server::start(&mut server);
     assert_eq!(done(client.arg("hello")).stdout, b"HELLO\n");
     server.end();
+}
+
+/// The programs of the book's pages about C and C++ that need no other program.
+#[test]
+fn examples_run_alone() {
+    let test = "programs::examples_run_alone";
+    for (name, said) in [("workers.c", "49995000\n")] {
+        let (compilers, flags) = if name.ends_with(".cpp") {
+            (["g++", "clang++"], &STRICT_CPP)
+        } else {
+            (["gcc", "clang"], &STRICT_C)
+        };
+        for compiler in compilers {
+            let place = Place::new(&format!("{test}-{name}-{compiler}"));
+            let source = kumihimo_tests::root().join("examples/c").join(name);
+            if let Some(mut built) = build(compiler, flags, &source, test, &place, &[]) {
+                assert_eq!(done(&mut built).stdout, said.as_bytes(), "{name} {compiler}");
+            }
+        }
+    }
 }
 
 /// The manual pages render without warnings.
