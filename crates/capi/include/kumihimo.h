@@ -41,6 +41,7 @@
 
 #include <kumihimo/barrier.h>
 #include <kumihimo/base.h>
+#include <kumihimo/channel.h>
 #include <kumihimo/cond.h>
 #include <kumihimo/gate.h>
 #include <kumihimo/mutex.h>

@@ -11,6 +11,7 @@
 
 pub mod barrier;
 pub mod bytes;
+pub mod channel;
 pub mod condition;
 pub mod error;
 pub mod gate;

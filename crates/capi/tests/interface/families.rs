@@ -92,3 +92,13 @@ fn cancelled_thread_returns_by_itself() {
 fn kernel_threads_may_call() {
     run("families::kernel_threads_may_call", "threads", "kernel-threads");
 }
+
+#[test]
+fn channels_pass_items() {
+    run("families::channels_pass_items", "channels", "work");
+}
+
+#[test]
+fn channel_arguments_and_ends_are_checked() {
+    run("families::channel_arguments_and_ends_are_checked", "channels", "misuse");
+}

@@ -98,6 +98,8 @@ fn header_layouts_match_the_library() {
         ("(size_t)KUMI_THREAD_CANCELED", kumihimo_c::thread::CANCELED as u64),
         ("KUMI_MUTEX_RECURSIVE", kumihimo_c::mutex::RECURSIVE.into()),
         ("KUMI_SEMAPHORE_MAX", kumihimo_c::semaphore::MAX as u64),
+        ("KUMI_CHANNEL_MAX_ITEM", kumihimo_c::channel::MAX_ITEM as u64),
+        ("KUMI_CHANNEL_MAX_CAPACITY", kumihimo_c::channel::MAX_CAPACITY as u64),
         ("(uint64_t)KUMI_FOREVER", kumihimo_c::time::FOREVER.cast_unsigned()),
         ("KUMI_OBJECT_WORDS", kumihimo_c::object::WORDS as u64),
         ("sizeof(kumi_mutex)", kumihimo_c::object::WORDS as u64 * 8),
