@@ -47,6 +47,7 @@
 #include <kumihimo/mutex.h>
 #include <kumihimo/rwlock.h>
 #include <kumihimo/semaphore.h>
+#include <kumihimo/tcp.h>
 #include <kumihimo/thread.h>
 #include <kumihimo/time.h>
 

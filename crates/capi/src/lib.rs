@@ -16,6 +16,7 @@ pub mod condition;
 pub mod error;
 pub mod gate;
 pub mod mutex;
+pub mod net;
 pub mod object;
 pub mod options;
 pub mod region;

@@ -102,3 +102,13 @@ fn channels_pass_items() {
 fn channel_arguments_and_ends_are_checked() {
     run("families::channel_arguments_and_ends_are_checked", "channels", "misuse");
 }
+
+#[test]
+fn sockets_echo() {
+    run("families::sockets_echo", "sockets", "work");
+}
+
+#[test]
+fn socket_arguments_and_ends_are_checked() {
+    run("families::socket_arguments_and_ends_are_checked", "sockets", "misuse");
+}

@@ -195,7 +195,11 @@ fn examples_in_c_call_each_other() {
 #[test]
 fn examples_run_alone() {
     let test = "programs::examples_run_alone";
-    for (name, said) in [("workers.c", "49995000\n"), ("pipeline.c", "333833500, with ticks\n")] {
+    for (name, said) in [
+        ("workers.c", "49995000\n"),
+        ("pipeline.c", "333833500, with ticks\n"),
+        ("echo.c", "1000 of 1000 replies\n"),
+    ] {
         let (compilers, flags) = if name.ends_with(".cpp") {
             (["g++", "clang++"], &STRICT_CPP)
         } else {
