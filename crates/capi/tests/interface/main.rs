@@ -9,3 +9,4 @@ mod header;
 mod place;
 mod programs;
 mod python;
+mod standard;

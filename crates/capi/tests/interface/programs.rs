@@ -199,6 +199,7 @@ fn examples_run_alone() {
         ("workers.c", "49995000\n"),
         ("pipeline.c", "333833500, with ticks\n"),
         ("echo.c", "1000 of 1000 replies\n"),
+        ("fetch.cpp", "stopped\n499500\n"),
     ] {
         let (compilers, flags) = if name.ends_with(".cpp") {
             (["g++", "clang++"], &STRICT_CPP)
