@@ -14,7 +14,7 @@ const LENGTH: std::ops::RangeInclusive<usize> = 300..=1200;
 const ANY_LENGTH: [&str; 3] = ["reference", "decisions", "benchmarks"];
 
 /// What a code block may be: `rs` is Rust that is included. Without a name it is text.
-const LANGUAGES: [&str; 11] = [
+const LANGUAGES: [&str; 12] = [
     "",
     "rust",
     "rs",
@@ -25,6 +25,7 @@ const LANGUAGES: [&str; 11] = [
     "text",
     "toml",
     "c",
+    "cpp",
     "python",
 ];
 
