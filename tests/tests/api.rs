@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::{Duration, Instant};
 
-use kumihimo::runtime::{self, Runtime, metrics};
+use kumihimo::runtime::{self, Events, Runtime, metrics};
 use kumihimo::sync::{Barrier, mpsc};
 use kumihimo::thread::{self, Builder, Cancelled, Priority};
 use kumihimo_events::cores::Cores;
@@ -223,6 +223,34 @@ fn pool_keeps_the_requested_number_of_kernel_threads() {
         runtime::set_concurrency(1).expect_err("none runs").kind(),
         std::io::ErrorKind::NotFound
     );
+}
+
+/// Two virtual processors are lent at the same time, and one kernel thread waits in the pool.
+#[test]
+fn each_lent_processor_finds_a_kernel_thread() {
+    const NAME: &str = "each_lent_processor_finds_a_kernel_thread";
+    const BLOCKED: usize = 24;
+    alone(NAME, || {
+        // A runtime begins without kernel threads that wait.
+        for _ in 0..200 {
+            let runtime = Runtime::builder().vps(2).events(Events::Off).build();
+            runtime.expect("a runtime").run(|| {
+                if one_to_one() {
+                    return;
+                }
+                // None returns before all have begun.
+                let all_in = Arc::new(std::sync::Barrier::new(BLOCKED));
+                let blocked: Vec<_> = (0..BLOCKED)
+                    .map(|_| {
+                        let all_in = all_in.clone();
+                        thread::spawn(move || thread::blocking(|| all_in.wait().is_leader()))
+                    })
+                    .collect();
+                let ends = blocked.into_iter().map(|one| one.join().expect("no panic"));
+                assert_eq!(ends.filter(|is_leader| *is_leader).count(), 1);
+            });
+        }
+    });
 }
 
 #[test]

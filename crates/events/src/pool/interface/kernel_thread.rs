@@ -288,7 +288,15 @@ impl KernelThread {
         slot.state.store(AWAY, Ordering::Release);
         // The slot stays masked while the lock is held. A thread that checks the entry before the
         // slot is unmasked leaves it in the list.
-        self.kernel.lock().lent.push(self.index);
+        let mut pool = self.kernel.lock();
+        pool.lent.push(self.index);
+        // The thread that `prepare` has found may have left the pool since, with the VP of another
+        // one that had found the same.
+        if pool.available() == 0 && !pool.dismissed {
+            // On failure, the VP is held up until the caller returns, or a thread enters the pool.
+            let _ = self.kernel.start(&mut pool).inspect_err(|e| self.kernel.exhausted(e));
+        }
+        drop(pool);
         slot.unmask();
         self.kernel.wake_one();
     }

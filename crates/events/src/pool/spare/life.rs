@@ -253,9 +253,10 @@ impl Kernel {
     }
 
     /// Ensures that another thread waits when the caller leaves the pool: for the VPs that are
-    /// ready already, and for the next event.
+    /// ready already, for those that were lent since it looked, and for the next event.
     fn ensure_spare(self: &Arc<Kernel>, pool: &mut Pool) {
-        let wanted = pool.ready.len() + usize::from(self.source.reports_blocks());
+        let looks = self.source.reports_blocks() || !pool.lent.is_empty();
+        let wanted = pool.ready.len() + usize::from(looks);
         if pool.dismissed {
             return;
         }
