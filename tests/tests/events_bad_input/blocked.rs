@@ -4,6 +4,7 @@ use std::io::{PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 
 use kumihimo::runtime::metrics;
+use kumihimo::sync::Barrier;
 use kumihimo::thread::{self, JoinHandle};
 
 /// Microprocesses that each read a pipe.
@@ -33,6 +34,17 @@ impl Readers {
     pub fn all_read(&self) -> bool {
         self.from.iter().all(|fd| who_sleeps_reading(*fd).is_some())
     }
+}
+
+/// Has the stacks of `n` microprocesses created before kernel threads run short. Where donor
+/// threads provide them, each takes a kernel thread for a moment, which counts until the kernel has
+/// reaped it, and the caller waits for it without its VP.
+pub fn create_stacks(n: usize) {
+    let all_there = Barrier::new(n + 1);
+    thread::scope(|s| {
+        (0..n).for_each(|_| drop(s.spawn(|| all_there.wait())));
+        all_there.wait();
+    });
 }
 
 /// As [`block`], without waiting.

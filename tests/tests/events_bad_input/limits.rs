@@ -6,12 +6,11 @@ use std::io::Write;
 use std::sync::mpsc;
 
 use kumihimo::runtime::{Events, Runtime, metrics};
-use kumihimo::sync::Barrier;
 use kumihimo::thread;
 use kumihimo_tests::process::{kernel_threads, one_to_one};
 use kumihimo_tests::user::{become_user, own_user};
 
-use crate::blocked::{Blocked, begin, block, nanosleep};
+use crate::blocked::{Blocked, begin, block, create_stacks, nanosleep};
 use crate::under::{ALL, limit, under, well_and_said_once, with_vps};
 
 /// Report that no further kernel thread, descriptor or locked memory is available.
@@ -60,6 +59,7 @@ fn max_kernel_threads_is_reached() {
                     return eprintln!("\n[skip] microprocesses are kernel threads here");
                 }
                 let outside = Outside::begin();
+                create_stacks(20);
                 for _ in 0..3 {
                     outside.too_many_block(20);
                 }
@@ -85,13 +85,7 @@ fn exhausted_user_processes_delay_handoffs_only() {
             with_vps(2, || {
                 block(2).release();
                 let outside = Outside::begin();
-                // Create all stacks first. If donor threads provide them, each takes a kernel
-                // thread for a moment, and an exited thread counts until the kernel has reaped it.
-                let all_there = Barrier::new(101);
-                thread::scope(|s| {
-                    (0..100).for_each(|_| drop(s.spawn(|| all_there.wait())));
-                    all_there.wait();
-                });
+                create_stacks(100);
                 limit(libc::RLIMIT_NPROC, kernel_threads() as u64 + 3);
                 for _ in 0..3 {
                     outside.too_many_block(20);

@@ -13,7 +13,7 @@ use kumihimo_tests::process::{again, alone, is_child, one_to_one};
 use kumihimo_tests::skip;
 use kumihimo_tests::user::{become_user, own_user};
 
-use crate::blocked::{begin, block};
+use crate::blocked::{begin, block, create_stacks};
 use crate::under::{ALL, under, well_and_said_once, with_vps};
 
 /// The last kernel thread serves the timers and queues of both VPs.
@@ -203,6 +203,7 @@ fn control_group_sets_the_limit() {
                 now.kernel_thread_limit_by.contains(&format!("pids.max of {group}: 30")),
                 "{now:?}"
             );
+            create_stacks(60);
             // No microprocess returns until a kernel thread has been refused.
             let is_exhausted = || metrics().expect("it runs").exhausted != 0;
             let all: Vec<_> = (0..60)

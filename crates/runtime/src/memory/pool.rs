@@ -136,8 +136,10 @@ impl VpPool {
     }
 
     fn most(kind: usize) -> usize {
-        // With that locking design, all slots of a kind are in one list under its lock.
-        if has_whole_kinds() {
+        // With that locking design, all slots of a kind are in one list under its lock. And a new
+        // block of a donor takes a kernel thread, which the process may not get: no VP asks for one
+        // while another keeps some.
+        if has_whole_kinds() || tls::get().kind() == tls::Kind::Donor {
             return 0;
         }
         let (slots, bytes) =
