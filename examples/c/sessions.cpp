@@ -23,7 +23,7 @@
 
 using namespace std::chrono_literals;
 
-static std::atomic<int> constructed, destroyed;
+static std::atomic<int> constructed, destroyed, waiting;
 
 /// An object with a destructor in thread-local storage.
 struct trail {
@@ -53,6 +53,7 @@ static void serve(session& of, int number, kumihimo::latch& everybody) {
     throw std::runtime_error(own.steps);
   } catch (const std::runtime_error& error) {
     // The exception is alive, and the mutex held, while all the others run.
+    waiting++;
     everybody.arrive_and_wait();
     require(error.what() == own.steps, "another thread's exception");
     of.digest = half.finish();
@@ -74,7 +75,15 @@ static int kernel_threads() {
   for (std::string line; std::getline(status, line);) {
     if (line.rfind("Threads:", 0) == 0) return std::atoi(line.c_str() + 8);
   }
-  return -1;
+  throw std::runtime_error("/proc/self/status has no number of threads");
+}
+
+/// Returns the number of kernel threads once it is below `limit`. A thread that waits for a lock of
+/// glibc's allocator blocks a kernel thread. Kernel threads end when they have been idle for 100 ms.
+static int idle_kernel_threads(int limit) {
+  int threads = kernel_threads();
+  for (; threads >= limit; threads = kernel_threads()) kumihimo::this_thread::sleep_for(10ms);
+  return threads;
 }
 
 int main(int count, char** arguments) {
@@ -95,8 +104,8 @@ int main(int count, char** arguments) {
     }
     return bytes;
   });
-  while (constructed < threads) kumihimo::this_thread::sleep_for(1ms);
-  const int beside = kernel_threads();
+  while (waiting < threads) kumihimo::this_thread::sleep_for(1ms);
+  const int beside = idle_kernel_threads(100);
   everybody.arrive_and_wait();
   for (auto& one : running) one.get();
   reader.get();
