@@ -32,6 +32,7 @@
 mod errors;
 mod mailbox_core;
 mod mailbox_table;
+mod reply;
 #[cfg(not(loom))]
 mod resource_entry;
 #[cfg(loom)]
@@ -53,7 +54,7 @@ use crate::wait::unwind::OnUnwind;
 use crate::wait::waitlist::{self, Node, Signal};
 use std::cell::Cell;
 use std::fmt;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::sync::Arc;
@@ -259,11 +260,6 @@ unsafe impl<Q: Send, R: Send> Sync for Address<Q, R> {}
 unsafe impl<Q: Send, R: Send> Send for Mailbox<Q, R> {}
 // SAFETY: as above.
 unsafe impl<Q: Send, R: Send> Sync for Mailbox<Q, R> {}
-// SAFETY: a thread dereferences the node only under the lock and after it has found the node in the
-// list.
-unsafe impl<Q: Send, R: Send> Send for Caller<'_, Q, R> {}
-// SAFETY: no method of `Caller` takes `&self`, except `Debug`, which reads no field.
-unsafe impl<Q: Send, R: Send> Sync for Caller<'_, Q, R> {}
 impl<Q, R> UnwindSafe for Address<Q, R> {}
 impl<Q, R> RefUnwindSafe for Address<Q, R> {}
 impl<Q, R> UnwindSafe for Mailbox<Q, R> {}
@@ -565,49 +561,6 @@ impl<Q, R> Mailbox<Q, R> {
     }
 }
 
-impl<Q, R> Caller<'_, Q, R> {
-    /// Sends the reply and ends the client's wait. Does not block.
-    ///
-    /// # Errors
-    /// Returns the reply if the client has given up.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use kumihimo::sync::msg;
-    /// use kumihimo::thread;
-    ///
-    /// let (address, mailbox) = msg::mailbox::<(), &str>();
-    /// let client = thread::spawn(move || address.send_recv(()));
-    /// let request = mailbox.receive().unwrap();
-    /// client.cancel();
-    /// assert!(client.join().is_err(), "the client has given up");
-    /// assert_eq!(request.from.reply("too late"), Err("too late"));
-    /// ```
-    #[inline]
-    pub fn reply(self, reply: R) -> Result<(), R> {
-        let this = ManuallyDrop::new(self);
-        let result = this.core.state.lock().answer(this.node, this.serial, Ok(reply));
-        match result {
-            Ok(client) => {
-                client.wake();
-                Ok(())
-            }
-            Err(Some(reply)) => Err(reply),
-            Err(None) => unreachable!("a reply was given"),
-        }
-    }
-}
-
-impl<Q, R> Drop for Caller<'_, Q, R> {
-    fn drop(&mut self) {
-        let result = self.core.state.lock().answer(self.node, self.serial, Err(()));
-        if let Ok(client) = result {
-            client.wake();
-        }
-    }
-}
-
 impl<Q, R> Clone for Address<Q, R> {
     fn clone(&self) -> Address<Q, R> {
         let old = self.core.addresses.fetch_add(1, Relaxed);
@@ -651,11 +604,5 @@ impl<Q, R> fmt::Debug for Address<Q, R> {
 impl<Q, R> fmt::Debug for Mailbox<Q, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mailbox").finish_non_exhaustive()
-    }
-}
-
-impl<Q, R> fmt::Debug for Caller<'_, Q, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caller").finish_non_exhaustive()
     }
 }

@@ -17,4 +17,5 @@ pub(crate) mod server_loop;
 pub(crate) mod service;
 pub(crate) mod serving;
 pub(crate) mod sink;
+mod worker;
 pub(crate) mod worker_pool;

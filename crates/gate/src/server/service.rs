@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, Weak};
 use kumihimo_arbiter::row::Caller;
 use kumihimo_policy::Priority;
 use kumihimo_runtime::park::{self, Wait, Waiter};
-use kumihimo_runtime::thread::Thread;
 use kumihimo_runtime::{Locked, lock, thread};
 
 use crate::error::{Error, ErrorKind};
@@ -29,51 +28,9 @@ use crate::quota::Quotas;
 use crate::resource_entry::Inspect;
 use crate::server::handler_share::{HandlerShare, HasShare, HeldRequests, Share};
 use crate::server::request_queue::{Request, RequestQueue};
+use crate::server::worker::{CurrentRequest, Worker, WorkerState};
 use crate::wire::message::RequestKind;
 use crate::wire::peer::Peer;
-
-/// A microprocess that handles requests of the gate.
-struct Worker<L> {
-    waiter: Waiter,
-    thread: Thread,
-    /// The priority that it has.
-    level: u8,
-    /// The priority was set while it slept, or was about to.
-    priority_set_asleep: bool,
-    state: WorkerState<L>,
-}
-
-/// The state of a worker.
-enum WorkerState<L> {
-    /// It has no request, and sleeps or is about to.
-    Idle,
-    /// It was woken for a request of this priority.
-    Called(u8),
-    /// It handles this request.
-    Handling(CurrentRequest<L>),
-    /// It is between two requests, or a loop that has answered its request.
-    Away,
-}
-
-/// The request that a worker handles.
-struct CurrentRequest<L> {
-    link: Arc<L>,
-    cell: CellNo,
-    serial: u32,
-    stream: bool,
-    /// No caller waits for the answer any more, and the handler was not cancelled.
-    abandoned: bool,
-}
-
-impl<L> CurrentRequest<L> {
-    fn is_it(&self, link: &Arc<L>, cell: CellNo, serial: u32) -> bool {
-        // A stream asks again and again in its cell, each time with a higher serial. What was asked
-        // before it was another's there.
-        let since = serial.wrapping_sub(self.serial);
-        let is_its = if self.stream { since < u32::MAX / 2 } else { since == 0 };
-        Arc::ptr_eq(&self.link, link) && self.cell == cell && is_its
-    }
-}
 
 /// The queue and the workers of a service.
 struct ServiceState<L> {

@@ -1,15 +1,15 @@
 //! The settings of a runtime, and its start with them.
 
+mod limits;
+mod start;
+
 use std::any::Any;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kumihimo_arbiter::share::Share;
 use kumihimo_batch::{Backend, Policy as BatchPolicy};
-use kumihimo_events::limit::Limit;
 use kumihimo_events::preempt::Means as Preemption;
 use kumihimo_events::source::Kind as Events;
 use kumihimo_events::watchdog::Distrust;
@@ -18,15 +18,7 @@ use kumihimo_queue::{Capacity, Design};
 use kumihimo_resource::locking::Locking;
 
 use crate::api::handle::{Thread, current};
-use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, MAX_VPS, OnDeadlock, Settings};
-use crate::kernel_thread::fork;
-use crate::lifecycle::{process_handlers, shutdown};
-use crate::memory::pool::{self, SlotKind};
-use crate::observe::dump_signal;
-use crate::priority::placement::Placer;
-use crate::resource::membership;
-use crate::scheduler::core_watch;
-use crate::scheduler::instance::{self, Instance};
+use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock, Settings};
 
 /// Panic hook of a runtime. Arguments: the microprocess that panicked, and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
@@ -396,99 +388,6 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum number of kernel threads of this runtime, including those that carry VPs
-    /// (at least one each).
-    ///
-    /// At the limit a blocked microprocess keeps its VP until its call returns; if no call can
-    /// return, the runtime reports a deadlock. Default: the machine's limit, at most 10,000
-    /// ([`kumihimo_events::limit`]; `kumi doctor` shows the limit that applies).
-    /// `KUMI_KERNEL_THREADS` applies if the program does not call this.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use kumihimo::runtime::{Runtime, metrics};
-    ///
-    /// let runtime = Runtime::builder().vps(1).max_kernel_threads(8).build()?;
-    /// let metrics = runtime.run(|| metrics().unwrap());
-    /// assert_eq!(metrics.kernel_thread_limit, 8);
-    /// assert_eq!(metrics.kernel_thread_limit_by, "Builder::max_kernel_threads");
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn max_kernel_threads(mut self, n: usize) -> Builder {
-        self.settings.limit = Some(Limit::asked(n, "Builder::max_kernel_threads"));
-        self
-    }
-
-    /// Sets the maximum number of living microprocesses; a further `spawn` fails. Counting costs a
-    /// little at every spawn. Default: no limit.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use kumihimo::{runtime::Runtime, thread};
-    ///
-    /// let runtime = Runtime::builder().max_microprocesses(2).build()?;
-    /// runtime.run(|| {
-    ///     // This closure runs in the first microprocess.
-    ///     let second = thread::spawn(thread::park);
-    ///     assert!(thread::Builder::new().spawn(|| ()).is_err());
-    ///     second.cancel();
-    /// });
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn max_microprocesses(mut self, n: u64) -> Builder {
-        self.settings.max_microprocesses = n;
-        self
-    }
-
-    /// Sets the maximum number of stacks of the whole process, in use or pooled. Default: no limit.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use kumihimo::{runtime::Runtime, thread};
-    /// use std::io::ErrorKind;
-    ///
-    /// let runtime = Runtime::builder().vps(1).max_stacks(500).build()?;
-    /// let (parked, error) = runtime.run(|| {
-    ///     let mut parked = Vec::new();
-    ///     loop {
-    ///         match thread::Builder::new().spawn(thread::park) {
-    ///             Ok(handle) => parked.push(handle),
-    ///             Err(error) => break (parked.len(), error),
-    ///         }
-    ///     }
-    /// });
-    /// assert!(parked < 500, "the closure has a stack, too");
-    /// assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn max_stacks(mut self, n: usize) -> Builder {
-        self.settings.max_stacks = n;
-        self
-    }
-
-    /// Sets the maximum address space for stacks of the whole process, in bytes. Default: no limit.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use kumihimo::{runtime::Runtime, thread::Builder};
-    /// use std::io::ErrorKind;
-    ///
-    /// let runtime = Runtime::builder().vps(1).max_stack_memory(256 << 20).build()?;
-    /// runtime.run(|| {
-    ///     let error = Builder::new().stack_size(512 << 20).spawn(|| ()).unwrap_err();
-    ///     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    /// });
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn max_stack_memory(mut self, bytes: u64) -> Builder {
-        self.settings.max_stack_memory = bytes;
-        self
-    }
-
     /// Sets how long the end of the runtime waits for cancelled microprocesses. Default: 1 s.
     ///
     /// # Examples
@@ -687,76 +586,5 @@ impl Builder {
     pub fn on_misbehaviour(mut self, distrust: Distrust) -> Builder {
         self.settings.distrust = Some(distrust);
         self
-    }
-
-    pub(super) fn start(mut self) -> io::Result<Arc<Instance>> {
-        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
-        if fork::is_child() {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "this process was forked from one that ran a runtime: call exec before starting another",
-            ));
-        }
-        let config = kumihimo_config::check()?;
-        let vps = self.vps.or(config.vps);
-        self.settings.follows_cores = vps.is_none();
-        (self.settings.vps, self.settings.open) =
-            vps.map_or_else(core_watch::default_vps, |vps| (vps, vps));
-        if !(1..=MAX_VPS).contains(&self.settings.vps) {
-            return Err(invalid(format!(
-                "{} virtual processors: 1 to {MAX_VPS} are possible",
-                self.settings.vps
-            )));
-        }
-        let lab = &config.lab;
-        let settings = &mut self.settings;
-        settings.design = self
-            .design
-            .or(lab.queue.and_then(|of| Design::from_name(of.name())))
-            .unwrap_or(DEFAULT_DESIGN);
-        settings.batch = self.batch.or(lab.batch.map(BatchPolicy::from)).unwrap_or_default();
-        settings.sticky = self.sticky.or(lab.sticky).unwrap_or(true);
-        settings.stack_size =
-            self.stack_size.or(config.stack).or(config.rust_min_stack).unwrap_or(DEFAULT_STACK);
-        settings.events = settings.events.or(config.events.map(Events::from));
-        settings.preempt = settings.preempt.or(config.preempt.map(Preemption::from));
-        settings.distrust = settings.distrust.or(config.watchdog.map(Distrust::from));
-        settings.share = settings.share.or(config.share.map(Share::from));
-        settings.locking = settings.locking.or(lab.locking.and_then(|of| of.name().parse().ok()));
-        if settings.limit.is_none() {
-            let threads = config.kernel_threads;
-            settings.limit = threads.map(|n| Limit::asked(n, "KUMI_KERNEL_THREADS"));
-        }
-        let running = || {
-            io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "a Kumihimo runtime runs in this process already (one was built, or the first spawn started the default one)",
-            )
-        };
-        if instance::running() {
-            return Err(running());
-        }
-        process_handlers::install_once()?;
-        let variable = match (config.stack, config.rust_min_stack) {
-            (Some(bytes), _) => Some(("KUMI_STACK", bytes)),
-            (None, bytes) => bytes.map(|bytes| ("RUST_MIN_STACK", bytes)),
-        };
-        if let (None, Some((name, bytes))) = (self.stack_size, variable) {
-            SlotKind::for_stack(bytes, false)
-                .map_err(|e| invalid(format!("{name}={bytes}: {e}")))?;
-        }
-        membership::begin(self.settings.locking)?;
-        dump_signal::prepare(self.settings.dump_signal)?;
-        pool::MAX_SLOTS.store(self.settings.max_stacks, Ordering::Relaxed);
-        pool::MAX_STACK_BYTES.store(self.settings.max_stack_memory, Ordering::Relaxed);
-        let instance = Instance::new(self.settings, Placer::new(self.policy))?;
-        if !instance.publish() {
-            return Err(running());
-        }
-        if let Err(e) = instance.start() {
-            shutdown::stop(&instance);
-            return Err(e);
-        }
-        Ok(instance)
     }
 }
