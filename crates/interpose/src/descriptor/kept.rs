@@ -8,10 +8,8 @@
 
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
-use std::sync::atomic::Ordering;
 
-use crate::descriptor::table;
-use crate::descriptor::transfer::HAS_TIMEOUTS;
+use crate::descriptor::{table, transfer};
 use crate::phase;
 
 /// What proc(5) shows for the files of the types that the runtime uses.
@@ -30,9 +28,8 @@ pub(crate) fn note_inherited() {
         if is_of_own_type(fd) {
             table::made(fd);
         }
-        // An earlier program may have set a time-out.
-        if table::option(fd, libc::SO_TYPE).is_some() {
-            HAS_TIMEOUTS.store(true, Ordering::Relaxed);
+        if !table::is_programs(fd) {
+            transfer::note_foreign(fd);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use crate::descriptor::{kept, returned, table};
+use crate::descriptor::{kept, returned, table, transfer};
 use crate::signal::process;
 use crate::{failed, phase};
 
@@ -14,6 +14,15 @@ pub(super) fn made(fd: c_int) -> c_int {
         table::made(fd);
     }
     fd
+}
+
+/// Notes a descriptor that a call has made from `source`, as a duplicate or a connection, and
+/// returns it.
+pub(super) fn derived(source: c_int, fd: c_int) -> c_int {
+    if fd >= 0 && !table::is_programs(source) {
+        transfer::note_foreign(fd);
+    }
+    made(fd)
 }
 
 #[unsafe(no_mangle)]
@@ -87,7 +96,7 @@ unsafe extern "C" fn kumi_interpose_pipe(pair: *mut c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_dup(fd: c_int) -> c_int {
     // SAFETY: integers.
-    made(unsafe { libc::dup(fd) })
+    derived(fd, unsafe { libc::dup(fd) })
 }
 
 /// Replaces dup3(2). The number of a descriptor of the runtime is busy.
@@ -101,7 +110,7 @@ unsafe extern "C" fn kumi_interpose_dup3(from: c_int, to: c_int, flags: c_int) -
     }
     // SAFETY: integers.
     let done = unsafe { libc::dup3(from, to, flags) };
-    if from == to { done } else { made(done) }
+    if from == to { done } else { derived(from, done) }
 }
 
 #[unsafe(no_mangle)]
@@ -120,7 +129,7 @@ unsafe extern "C" fn kumi_interpose_fcntl(fd: c_int, command: c_int, argument: u
     // SAFETY: the caller's promise.
     let done = unsafe { libc::fcntl(fd, command, argument) };
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => made(done),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => derived(fd, done),
         _ => done,
     }
 }

@@ -8,12 +8,19 @@ use std::time::{Duration, Instant};
 use kumihimo_arch::system_call;
 use kumihimo_runtime::readiness::{Interest, Source};
 
-use crate::descriptor::table::Place;
+use crate::descriptor::table::{self, Place};
 use crate::signal::section::{Section, handle_interruption, is_interrupted};
 
 /// Whether any socket may have a time-out (SO_RCVTIMEO, SO_SNDTIMEO): the program has set one, or
-/// has got a socket from another process.
+/// has got a socket from another process or an earlier program.
 pub(super) static HAS_TIMEOUTS: AtomicBool = AtomicBool::new(false);
+
+/// Notes `fd`, which this program has not made. An earlier program may have set its time-outs.
+pub(super) fn note_foreign(fd: c_int) {
+    if table::option(fd, libc::SO_TYPE).is_some() {
+        HAS_TIMEOUTS.store(true, Ordering::Relaxed);
+    }
+}
 
 pub(super) const AGAIN: isize = -(libc::EAGAIN as isize);
 
