@@ -51,17 +51,27 @@ fn handle(request: Request<Incoming>) -> Response<Full<Bytes>> {
 }
 // ANCHOR_END: serve
 
-/// Waits until a thousand requests are here, and then for another 50 ms. One of the replies has the
-/// number of kernel threads of this process.
+/// Waits until a thousand requests are here. One of the replies has the number of kernel threads of
+/// this process while the other requests wait.
 fn meet() -> Response<Full<Bytes>> {
     static MEETING: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(1000));
     let is_leader = MEETING.wait().is_leader();
-    thread::sleep(Duration::from_millis(50));
-    if !is_leader {
-        return text("met\n");
+    let threads = if is_leader { idle_kernel_threads() } else { 0 };
+    MEETING.wait();
+    if is_leader { text(format!("{threads} kernel threads\n")) } else { text("met\n") }
+}
+
+/// Returns the number of kernel threads once there are few. In a server that has just started, pages
+/// of the program are read from the disk: each microprocess that needs one blocks a kernel thread.
+/// Kernel threads end when they have been idle for 100 ms.
+fn idle_kernel_threads() -> usize {
+    loop {
+        let threads = std::fs::read_dir("/proc/self/task").map_or(0, |tasks| tasks.count());
+        if threads <= 16 {
+            return threads;
+        }
+        thread::sleep(Duration::from_millis(10));
     }
-    let threads = std::fs::read_dir("/proc/self/task").map_or(0, |tasks| tasks.count());
-    text(format!("{threads} kernel threads\n"))
 }
 
 fn text(text: impl Into<Bytes>) -> Response<Full<Bytes>> {
