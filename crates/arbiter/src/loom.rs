@@ -25,14 +25,16 @@ pub(crate) mod futex {
         let operation = libc::FUTEX_WAIT | flag(private);
         // SAFETY: a live word, and a live timespec or null. Errors are ignored, because callers
         // allow for an early return.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, wait, 0, 0) };
+        unsafe {
+            kumihimo_arch::call!(libc::SYS_futex, word.as_ptr(), operation, expected, wait, 0, 0)
+        };
     }
 
     /// Wakes one thread that waits on `word`.
     pub(crate) fn wake(word: &AtomicU32, private: bool) {
         let operation = libc::FUTEX_WAKE | flag(private);
         // SAFETY: a live word.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1, 0, 0, 0) };
+        unsafe { kumihimo_arch::call!(libc::SYS_futex, word.as_ptr(), operation, 1, 0, 0, 0) };
     }
 
     fn flag(private: bool) -> i32 {

@@ -430,8 +430,7 @@ impl Seat {
     /// Records that the calling kernel thread carries the VP from now on.
     pub fn on_thread(&self) {
         if let Some(cell) = self.member.row().cells.get(usize::from(self.vp)) {
-            // SAFETY: no arguments; cannot fail.
-            cell.set_thread(unsafe { libc::gettid() } as u32);
+            cell.set_thread(kumihimo_arch::kernel::gettid() as u32);
         }
     }
 

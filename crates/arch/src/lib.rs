@@ -24,6 +24,7 @@
 //! - [`interrupted`]: the registers that a signal handler receives.
 //! - [`thread_start`]: a thread that std prepares and a microprocess runs.
 //! - [`time`]: the time-stamp counter.
+//! - [`kernel`]: system calls by the names of the C library.
 //! - [`stack`]: slots of address space with guards, in slabs that are never unmapped.
 //! - [`thread_attributes`]: what the kernel keeps per thread, and a program changes through the C
 //!   library.
@@ -55,6 +56,7 @@ pub use machine::{
 };
 
 pub mod irrevocable;
+pub mod kernel;
 pub mod kernel_attributes;
 mod kind;
 pub mod lock;

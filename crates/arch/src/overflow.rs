@@ -52,7 +52,7 @@ pub unsafe fn install_process_handler(describe: fn(slot_end: usize, out: &mut [u
             // SAFETY: reads the old action and installs a handler of the right type.
             unsafe {
                 let mut old: libc::sigaction = std::mem::zeroed();
-                libc::sigaction(signal, std::ptr::null(), &mut old);
+                crate::kernel::sigaction(signal, std::ptr::null(), &mut old);
                 let mut new: libc::sigaction = std::mem::zeroed();
                 new.sa_sigaction = on_fault as *const () as usize;
                 // The old handler runs inside this one, so its mask and flags apply here too. A
@@ -65,7 +65,7 @@ pub unsafe fn install_process_handler(describe: fn(slot_end: usize, out: &mut [u
                 new.sa_flags = libc::SA_SIGINFO
                     | libc::SA_ONSTACK
                     | (old.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART));
-                libc::sigaction(signal, &new, std::ptr::null_mut());
+                crate::kernel::sigaction(signal, &new, std::ptr::null_mut());
                 old
             }
         });
@@ -151,7 +151,7 @@ unsafe fn open_mask(context: *const libc::ucontext_t) {
         let word = |set: *const libc::sigset_t| set.cast::<u64>().read_unaligned();
         let own = if old.sa_flags & libc::SA_NODEFER == 0 { 1 << (libc::SIGBUS - 1) } else { 0 };
         let mask: u64 = word(&raw const (*context).uc_sigmask) | word(&raw const old.sa_mask) | own;
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, 0, 8);
+        crate::call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, 0, 8);
     }
 }
 
@@ -161,7 +161,7 @@ unsafe fn end(signal: c_int) -> ! {
     unsafe {
         let mut default: libc::sigaction = std::mem::zeroed();
         default.sa_sigaction = libc::SIG_DFL;
-        libc::sigaction(signal, &default, std::ptr::null_mut());
+        crate::kernel::sigaction(signal, &default, std::ptr::null_mut());
         libc::abort()
     }
 }
@@ -196,14 +196,14 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
             _ => {
                 let mut default: libc::sigaction = std::mem::zeroed();
                 default.sa_sigaction = libc::SIG_DFL;
-                libc::sigaction(signal, &default, std::ptr::null_mut());
+                crate::kernel::sigaction(signal, &default, std::ptr::null_mut());
                 // The faulting instruction runs again on return. A sent signal must be sent again;
                 // it stays blocked until this handler returns.
                 if (*info).si_code <= 0 {
-                    libc::syscall(
+                    crate::call!(
                         libc::SYS_tgkill,
                         libc::getpid(),
-                        libc::syscall(libc::SYS_gettid),
+                        crate::call!(libc::SYS_gettid),
                         signal,
                     );
                 }
@@ -244,7 +244,7 @@ impl Line {
         let mut rest = &self.bytes[..self.len];
         while !rest.is_empty() {
             // SAFETY: writes from a valid buffer; write(2) is async-signal-safe.
-            let n = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
+            let n = unsafe { crate::kernel::write(2, rest.as_ptr().cast(), rest.len()) };
             if n <= 0 {
                 break;
             }

@@ -474,7 +474,7 @@ fn process_madvise(iov: &[libc::iovec]) -> isize {
     // SAFETY: the vector is valid for the call. Guard advice only removes access to the named
     // ranges, which the callers own.
     unsafe {
-        libc::syscall(
+        crate::call!(
             libc::SYS_process_madvise,
             PIDFD_SELF,
             iov.as_ptr(),

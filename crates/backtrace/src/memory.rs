@@ -49,7 +49,7 @@ fn by_file(at: usize, out: &mut [u8]) -> Option<usize> {
     // SAFETY: as many live bytes; a descriptor that only this function uses.
     let n = unsafe {
         let n = libc::pread(file, out.as_mut_ptr().cast(), out.len(), offset);
-        libc::close(file);
+        kumihimo_arch::kernel::close(file);
         n
     };
     Some(usize::try_from(n).unwrap_or(0))

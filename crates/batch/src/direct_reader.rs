@@ -107,7 +107,7 @@ impl DirectReader {
     /// the kernel lacks reads by io_uring (Linux 5.6).
     pub fn start() -> io::Result<DirectReader> {
         // SAFETY: integers only.
-        let wake_fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        let wake_fd = unsafe { kumihimo_arch::kernel::eventfd(0, libc::EFD_CLOEXEC) };
         if wake_fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -234,7 +234,9 @@ impl Shared {
     fn ring_bell(&self) {
         let one = 1u64;
         // SAFETY: eight live bytes. Cannot fail: the counter never comes near its limit.
-        unsafe { libc::write(self.wake_fd.as_raw_fd(), (&raw const one).cast(), 8) };
+        unsafe {
+            kumihimo_arch::kernel::write(self.wake_fd.as_raw_fd(), (&raw const one).cast(), 8)
+        };
     }
 
     /// Takes all sent reads, in the order of arrival.

@@ -26,7 +26,9 @@ mod real {
             let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
             let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
             // SAFETY: a live word; a null timeout or a live timespec.
-            let r = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, expected, timeout) };
+            let r = unsafe {
+                kumihimo_arch::call!(libc::SYS_futex, word.as_ptr(), op, expected, timeout)
+            };
             // SAFETY: this thread's errno.
             r == 0 || unsafe { *libc::__errno_location() } != libc::ETIMEDOUT
         }
@@ -35,7 +37,7 @@ mod real {
         pub(crate) fn wake(word: &AtomicU32) {
             let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
             // SAFETY: FUTEX_WAKE only uses the address as a key; it reads and writes nothing there.
-            unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, 1) };
+            unsafe { kumihimo_arch::call!(libc::SYS_futex, word.as_ptr(), op, 1) };
         }
     }
 }

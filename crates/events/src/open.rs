@@ -58,7 +58,7 @@ impl Kernel {
             None => Page::new(slots)?,
         };
         // SAFETY: integers only; a fresh descriptor.
-        let epoll = unsafe { owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))? };
+        let epoll = unsafe { owned(kumihimo_arch::kernel::epoll_create1(libc::EPOLL_CLOEXEC))? };
         let call = EpollWaker::new(epoll.as_fd(), CALL).map_err(no_descriptor)?;
         source.register(epoll.as_fd())?;
         if source.reports_returns(0) {

@@ -475,13 +475,13 @@ unsafe fn call(
             // A vector costs a tenth of a cached read.
             let libc::iovec { iov_base, iov_len } = *iov;
             match (number == libc::SYS_preadv2, at) {
-                (true, -1) => libc::syscall(libc::SYS_read, fd, iov_base, iov_len),
-                (true, at) => libc::syscall(libc::SYS_pread64, fd, iov_base, iov_len, at),
-                (false, -1) => libc::syscall(libc::SYS_write, fd, iov_base, iov_len),
-                (false, at) => libc::syscall(libc::SYS_pwrite64, fd, iov_base, iov_len, at),
+                (true, -1) => kumihimo_arch::call!(libc::SYS_read, fd, iov_base, iov_len),
+                (true, at) => kumihimo_arch::call!(libc::SYS_pread64, fd, iov_base, iov_len, at),
+                (false, -1) => kumihimo_arch::call!(libc::SYS_write, fd, iov_base, iov_len),
+                (false, at) => kumihimo_arch::call!(libc::SYS_pwrite64, fd, iov_base, iov_len, at),
             }
         } else {
-            libc::syscall(number, fd, iov, count, at, 0, flags)
+            kumihimo_arch::call!(number, fd, iov, count, at, 0, flags)
         }
     };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
@@ -502,7 +502,7 @@ pub(crate) fn poll(
     let ms =
         time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
     // SAFETY: one live pollfd.
-    match unsafe { libc::poll(&raw mut p, 1, ms) } {
+    match unsafe { kumihimo_arch::kernel::poll(&raw mut p, 1, ms) } {
         n if n < 0 => Err(io::Error::last_os_error()),
         n => Ok(n > 0),
     }
@@ -523,7 +523,7 @@ pub(crate) fn status(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
 /// Status flags of the open file; 0 on error.
 fn flags(fd: BorrowedFd<'_>) -> libc::c_int {
     // SAFETY: F_GETFL takes no pointer.
-    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) }.max(0)
+    unsafe { kumihimo_arch::kernel::fcntl(fd.as_raw_fd(), libc::F_GETFL, 0) }.max(0)
 }
 
 /// Linux 5.9 and 5.10 may answer 0 to a read with RWF_NOWAIT before the end of the file

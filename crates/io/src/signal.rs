@@ -152,7 +152,7 @@ pub fn stream(kind: Kind) -> io::Result<Stream> {
         ));
     }
     // SAFETY: no pointers.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    let fd = unsafe { kumihimo_arch::kernel::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -186,7 +186,7 @@ fn had_default_action(signal: libc::c_int) -> bool {
     // SAFETY: all zeroes are a valid action; a live structure.
     let is_default = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+        kumihimo_arch::kernel::sigaction(signal, std::ptr::null(), &raw mut action) == 0
             && action.sa_sigaction == libc::SIG_DFL
     };
     // Relaxed: a plain value. Of two first streams at the same time, both may see the default
@@ -207,8 +207,8 @@ fn take_default_action(signal: libc::c_int) {
     // SAFETY: a live structure; SIG_DFL runs no code. The signal is blocked while its handler runs,
     // so that it acts when the handler returns.
     unsafe {
-        libc::sigaction(signal, &raw const default, std::ptr::null_mut());
-        libc::raise(signal);
+        kumihimo_arch::kernel::sigaction(signal, &raw const default, std::ptr::null_mut());
+        kumihimo_arch::kernel::raise(signal);
     }
 }
 
@@ -258,7 +258,9 @@ impl Stream {
             self.due = self.counter.attempt(Interest::Read, || {
                 let mut n = 0u64;
                 // SAFETY: 8 live bytes.
-                match unsafe { libc::read(self.counter.fd(), (&raw mut n).cast(), 8) } {
+                match unsafe {
+                    kumihimo_arch::kernel::read(self.counter.fd(), (&raw mut n).cast(), 8)
+                } {
                     8 => Ok(n),
                     _ => Err(io::Error::last_os_error()),
                 }

@@ -111,8 +111,9 @@ impl Locks {
             l_pid: 0,
         };
         // SAFETY: a live struct flock, and a descriptor that is ours or -1, which fcntl(2) rejects.
-        let done =
-            unsafe { libc::fcntl(self.fd.load(Ordering::Relaxed), operation, &raw mut lock) };
+        let done = unsafe {
+            kumihimo_arch::kernel::fcntl(self.fd.load(Ordering::Relaxed), operation, &raw mut lock)
+        };
         if done == 0 { Ok(lock) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -141,7 +142,7 @@ impl Drop for Locks {
 fn close(fd: RawFd) {
     if fd >= 0 {
         // SAFETY: the descriptor was ours, and nothing uses it any more.
-        unsafe { libc::close(fd) };
+        unsafe { kumihimo_arch::kernel::close(fd) };
     }
 }
 

@@ -268,7 +268,7 @@ fn wake_all(at: usize) {
             let word = cells + cell * size_of::<Cell>() + Cell::WORD;
             // SAFETY: the kernel checks the address, and reports an error for a page that is gone.
             unsafe {
-                libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX, 0, 0, 0);
+                kumihimo_arch::call!(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX, 0, 0, 0);
             }
         }
     }

@@ -25,6 +25,19 @@ pub unsafe fn system_call(number: libc::c_long, arguments: [usize; 6]) -> isize 
     }
 }
 
+/// Calls the C library's sigaction.
+///
+/// # Safety
+/// Same requirements as sigaction(2).
+pub(crate) unsafe fn next_sigaction(
+    signal: libc::c_int,
+    new: *const libc::sigaction,
+    before: *mut libc::sigaction,
+) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    unsafe { libc::sigaction(signal, new, before) }
+}
+
 /// Calls injected from signal handlers: not available.
 pub mod inject {
     use libc::ucontext_t;

@@ -65,7 +65,7 @@ pub unsafe extern "C" fn execve(
     environment: Strings,
 ) -> c_int {
     // SAFETY: upheld by the caller. Not execveat(2), which sets a different `AT_EXECFN`.
-    executing(|| unsafe { libc::syscall(libc::SYS_execve, path, arguments, environment) as c_int })
+    executing(|| unsafe { crate::call!(libc::SYS_execve, path, arguments, environment) as c_int })
 }
 
 /// execv(3).
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn execveat(
 ) -> c_int {
     // SAFETY: upheld by the caller.
     executing(|| unsafe {
-        libc::syscall(libc::SYS_execveat, directory, path, arguments, environment, flags) as c_int
+        crate::call!(libc::SYS_execveat, directory, path, arguments, environment, flags) as c_int
     })
 }
 

@@ -12,6 +12,7 @@ pub use system_call::system_call;
 pub mod thread_start;
 pub mod time;
 pub mod tls;
+pub(crate) use tls::next_sigaction;
 
 /// Whether microprocesses can have stacks and TLS blocks of their own on this architecture.
 pub const HAS_MICROPROCESSES: bool = true;

@@ -33,22 +33,22 @@ pub(crate) fn make(request: &Request<'_>) -> Outcome {
     let returned = unsafe {
         match request.what {
             RequestKind::Nop => {
-                libc::syscall(libc::SYS_getppid);
+                kumihimo_arch::call!(libc::SYS_getppid);
                 0
             }
             RequestKind::Recv { fd, into, len, flags } => {
-                libc::syscall(libc::SYS_recvfrom, fd, into, len, flags, NOWHERE, NOWHERE)
+                kumihimo_arch::call!(libc::SYS_recvfrom, fd, into, len, flags, NOWHERE, NOWHERE)
             }
             RequestKind::RecvMessage { fd, message } => {
-                libc::syscall(libc::SYS_recvmsg, fd, message, libc::MSG_DONTWAIT)
+                kumihimo_arch::call!(libc::SYS_recvmsg, fd, message, libc::MSG_DONTWAIT)
             }
             RequestKind::Send { fd, from, len } => {
-                libc::syscall(libc::SYS_sendto, fd, from, len, SEND, NOWHERE, 0)
+                kumihimo_arch::call!(libc::SYS_sendto, fd, from, len, SEND, NOWHERE, 0)
             }
             RequestKind::SendMessage { fd, message } => {
-                libc::syscall(libc::SYS_sendmsg, fd, message, SEND)
+                kumihimo_arch::call!(libc::SYS_sendmsg, fd, message, SEND)
             }
-            RequestKind::ReadAt { fd, into, parts, at } => libc::syscall(
+            RequestKind::ReadAt { fd, into, parts, at } => kumihimo_arch::call!(
                 libc::SYS_preadv2,
                 fd,
                 into,
@@ -58,12 +58,12 @@ pub(crate) fn make(request: &Request<'_>) -> Outcome {
                 libc::RWF_NOWAIT,
             ),
             RequestKind::WriteAt { fd, from, len, at } => {
-                libc::syscall(libc::SYS_pwrite64, fd, from, len, at as libc::off_t)
+                kumihimo_arch::call!(libc::SYS_pwrite64, fd, from, len, at as libc::off_t)
             }
-            RequestKind::Sync { fd, data: true } => libc::syscall(libc::SYS_fdatasync, fd),
-            RequestKind::Sync { fd, data: false } => libc::syscall(libc::SYS_fsync, fd),
+            RequestKind::Sync { fd, data: true } => kumihimo_arch::call!(libc::SYS_fdatasync, fd),
+            RequestKind::Sync { fd, data: false } => kumihimo_arch::call!(libc::SYS_fsync, fd),
             RequestKind::Stat { path, into } => {
-                libc::syscall(libc::SYS_statx, libc::AT_FDCWD, path, 0, STAT_FIELDS, into)
+                kumihimo_arch::call!(libc::SYS_statx, libc::AT_FDCWD, path, 0, STAT_FIELDS, into)
             }
         }
     };

@@ -66,7 +66,7 @@ mod real {
 
     fn membarrier(command: i64) -> io::Result<()> {
         // SAFETY: membarrier takes integers only.
-        match unsafe { libc::syscall(libc::SYS_membarrier, command, 0i64, 0i64) } {
+        match unsafe { kumihimo_arch::call!(libc::SYS_membarrier, command, 0i64, 0i64) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -80,7 +80,12 @@ mod real {
         let mut cpus: Cpus = [0; WORDS];
         // SAFETY: `cpus` is live and as large as the size argument.
         match unsafe {
-            libc::syscall(libc::SYS_sched_getaffinity, 0i64, size_of::<Cpus>(), cpus.as_mut_ptr())
+            kumihimo_arch::call!(
+                libc::SYS_sched_getaffinity,
+                0i64,
+                size_of::<Cpus>(),
+                cpus.as_mut_ptr()
+            )
         } {
             1.. => Ok(cpus),
             _ => Err(io::Error::last_os_error()),

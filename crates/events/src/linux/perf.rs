@@ -171,10 +171,9 @@ fn nap(watched: &Watched, arm: impl Fn(&Watched), times: impl IntoIterator<Item 
         // switch writes the record, and the next one finds no room.
         let before = watched.word(DATA_HEAD);
         arm(watched);
-        let mut time = libc::timeval { tv_sec: 0, tv_usec: microseconds };
-        let none = std::ptr::null_mut();
-        // SAFETY: null pointers stand for no descriptor sets.
-        unsafe { libc::select(0, none, none, none, &raw mut time) };
+        let time = libc::timespec { tv_sec: 0, tv_nsec: microseconds * 1000 };
+        // SAFETY: a live time, and no descriptors.
+        unsafe { kumihimo_arch::kernel::ppoll(std::ptr::null_mut(), 0, &raw const time) };
         watched.word(DATA_HEAD) != before
     })
 }

@@ -76,7 +76,7 @@ pub(crate) fn open(event: Software, tid: Tid) -> io::Result<OwnedFd> {
     let (any_core, no_group) = (-1i64, -1i64);
     // SAFETY: `attr` lives through the call and states its own size.
     let fd = unsafe {
-        libc::syscall(
+        kumihimo_arch::call!(
             libc::SYS_perf_event_open,
             &raw const attr,
             i64::from(tid),

@@ -31,7 +31,8 @@ impl EpollWaker {
     /// Those of eventfd(2) and epoll_ctl(2).
     pub fn new(set: BorrowedFd<'_>, token: u64) -> io::Result<EpollWaker> {
         // SAFETY: integers only.
-        let fd = unsafe { libc::eventfd(1, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        let fd =
+            unsafe { kumihimo_arch::kernel::eventfd(1, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -71,7 +72,7 @@ pub fn add_to_eventfd(fd: BorrowedFd<'_>) -> bool {
     let one = 1u64;
     let fd = fd.as_raw_fd();
     // SAFETY: 8 live bytes.
-    let write = || unsafe { libc::write(fd, (&raw const one).cast(), 8) };
+    let write = || unsafe { kumihimo_arch::kernel::write(fd, (&raw const one).cast(), 8) };
     // EAGAIN: the counter is at its maximum, so the eventfd is readable anyway.
     let is_full = || io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
     is_anonymous(fd) && (write() == 8 || is_full())
@@ -93,8 +94,7 @@ pub fn lost_descriptor(fd: RawFd, what: &str, error: &io::Error) -> ! {
     static IS_REPORTED: AtomicBool = AtomicBool::new(false);
     while IS_REPORTED.swap(true, Ordering::Relaxed) {
         // Another thread reports, and ends the process.
-        // SAFETY: takes nothing.
-        unsafe { libc::pause() };
+        kumihimo_arch::kernel::pause();
     }
     // `io::Error` allocates when it prints.
     let number = error.raw_os_error().unwrap_or(0);

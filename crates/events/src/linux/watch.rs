@@ -17,8 +17,7 @@ pub type Tid = libc::pid_t;
 
 /// Returns the ID of the calling kernel thread.
 pub(crate) fn this_tid() -> Tid {
-    // SAFETY: takes no arguments and cannot fail.
-    unsafe { libc::gettid() }
+    kumihimo_arch::kernel::gettid()
 }
 
 /// The time that one kernel thread of this process has spent on a CPU.
@@ -102,10 +101,10 @@ fn state(tid: Tid) -> io::Result<u8> {
     }
     let mut text = [0u8; 96];
     // SAFETY: `text` is live and as long as the size argument.
-    let n = unsafe { libc::read(fd, text.as_mut_ptr().cast(), text.len()) };
+    let n = unsafe { kumihimo_arch::kernel::read(fd, text.as_mut_ptr().cast(), text.len()) };
     let read = usize::try_from(n).map_err(|_| io::Error::last_os_error());
     // SAFETY: opened above, and not shared.
-    unsafe { libc::close(fd) };
+    unsafe { kumihimo_arch::kernel::close(fd) };
     state_in(&text[..read?]).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 

@@ -466,8 +466,9 @@ fn send(signal: i32, tid: i32, value: u64) -> io::Result<()> {
     let info =
         Info { signal, errno: 0, code: libc::SI_QUEUE, pad: 0, pid, uid, value, rest: [0; 12] };
     // SAFETY: a live siginfo_t of the size that the kernel reads.
-    let done =
-        unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, &raw const info) };
+    let done = unsafe {
+        kumihimo_arch::call!(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, &raw const info)
+    };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

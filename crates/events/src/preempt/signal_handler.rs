@@ -50,7 +50,7 @@ pub(crate) fn install(signal: i32, handler: Handler) -> io::Result<()> {
     // SAFETY: all zeros is a valid sigaction.
     let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: two live actions; the handler is async-signal-safe.
-    if unsafe { libc::sigaction(signal, &action, &mut previous) } != 0 {
+    if unsafe { kumihimo_arch::kernel::sigaction(signal, &action, &mut previous) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let place = &PREVIOUS[signal as usize];
@@ -97,7 +97,8 @@ fn discarded_signals() -> u64 {
         // SAFETY: all zeros is a valid sigaction.
         let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: a live action to be written.
-        let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
+        let asked =
+            unsafe { kumihimo_arch::kernel::sigaction(signal, std::ptr::null(), &mut now) } == 0;
         asked && matches!(now.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
     };
     IGNORED_BY_DEFAULT
@@ -129,7 +130,7 @@ fn update_masks(installed: u64, open: u64) {
         // SAFETY: all zeros is a valid sigaction.
         let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: a live action to be written.
-        if unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } != 0 {
+        if unsafe { kumihimo_arch::kernel::sigaction(signal, std::ptr::null(), &mut now) } != 0 {
             continue;
         }
         // SAFETY: a live set.
@@ -139,7 +140,13 @@ fn update_masks(installed: u64, open: u64) {
             .all(|signal| held(signal) != (open >> (signal - 1) & 1 == 1));
         if now.sa_sigaction == handler && !fits {
             // SAFETY: a live action; the same handler.
-            unsafe { libc::sigaction(signal, &action(handler, open), std::ptr::null_mut()) };
+            unsafe {
+                kumihimo_arch::kernel::sigaction(
+                    signal,
+                    &action(handler, open),
+                    std::ptr::null_mut(),
+                )
+            };
         }
     }
 }
@@ -150,7 +157,8 @@ pub(crate) fn is_installed(signal: i32) -> bool {
     // SAFETY: all zeros is a valid sigaction.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: a live action to be written.
-    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
+    let asked =
+        unsafe { kumihimo_arch::kernel::sigaction(signal, std::ptr::null(), &mut now) } == 0;
     asked && ours != 0 && now.sa_sigaction == ours
 }
 
@@ -176,7 +184,7 @@ pub(crate) unsafe fn fail_restarted_call(context: *mut libc::ucontext_t) {
     // SAFETY: all zeros is a valid set.
     let mut waiting: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: a live set to be written.
-    if unsafe { libc::sigpending(&mut waiting) } != 0 {
+    if unsafe { kumihimo_arch::kernel::sigpending(&mut waiting) } != 0 {
         return;
     }
     // The kernel delivers the lowest signal first, and the flags of its handler decide.
@@ -189,7 +197,10 @@ pub(crate) unsafe fn fail_restarted_call(context: *mut libc::ucontext_t) {
         // SAFETY: all zeros is a valid sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: a live action to be written.
-        if !comes || unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) } != 0 {
+        if !comes
+            || unsafe { kumihimo_arch::kernel::sigaction(signal, std::ptr::null(), &mut action) }
+                != 0
+        {
             continue;
         }
         if !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
@@ -224,12 +235,9 @@ pub(crate) unsafe fn chain_to_previous(
         libc::SIG_DFL | libc::SIG_IGN => {
             // A breakpoint without a debugger: the process ends by the same signal as it would
             // without our handler.
-            // SAFETY: plain calls; the signal is delivered when the handler returns and
-            // unblocks it.
-            unsafe {
-                libc::signal(signal, libc::SIG_DFL);
-                libc::raise(signal);
-            }
+            // The signal is delivered when the handler returns and unblocks it.
+            kumihimo_arch::kernel::reset_action(signal);
+            kumihimo_arch::kernel::raise(signal);
         }
         _ if flags & libc::SA_SIGINFO as usize != 0 => {
             // SAFETY: the application's handler, installed with SA_SIGINFO.

@@ -46,7 +46,7 @@ impl BoundedBackoff {
         } else {
             let time = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
             // SAFETY: a live timespec; an interrupted sleep is only shorter.
-            unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
+            unsafe { kumihimo_arch::kernel::nanosleep(&time, std::ptr::null_mut()) };
         }
         self.0 < BoundedBackoff::SPINS + BoundedBackoff::NAPS
     }

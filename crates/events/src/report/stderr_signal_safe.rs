@@ -31,7 +31,9 @@ pub(crate) fn print_signal_safe(what: fmt::Arguments<'_>) {
 pub(crate) fn write_signal_safe(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: `bytes` has as many live bytes.
-        let n = unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
+        let n = unsafe {
+            kumihimo_arch::kernel::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len())
+        };
         match usize::try_from(n) {
             Ok(n) if n > 0 => bytes = &bytes[n..],
             _ => return,

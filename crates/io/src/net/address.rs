@@ -98,7 +98,11 @@ pub(super) fn bind_at<T>(at: &dyn Display, f: impl FnOnce() -> io::Result<T>) ->
 pub(super) fn stream_socket(family: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     let fd = unsafe {
-        libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
+        kumihimo_arch::kernel::socket(
+            family,
+            libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            0,
+        )
     };
     if fd < 0 {
         return Err(io::Error::last_os_error());

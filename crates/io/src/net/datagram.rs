@@ -53,5 +53,7 @@ impl<S: AsFd> Socket<S> {
 fn is_shut_down(fd: BorrowedFd<'_>) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: one live pollfd; a timeout of 0 does not wait.
-    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 && poll.revents & libc::POLLRDHUP != 0 }
+    unsafe {
+        kumihimo_arch::kernel::poll(&raw mut poll, 1, 0) == 1 && poll.revents & libc::POLLRDHUP != 0
+    }
 }

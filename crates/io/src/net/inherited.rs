@@ -96,7 +96,7 @@ pub fn take() -> io::Result<Inherited> {
     }
     for fd in FIRST..FIRST + count {
         // SAFETY: no pointer.
-        if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
+        if unsafe { kumihimo_arch::kernel::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
             return Err(wrong(format!("LISTEN_FDS is {count}, but descriptor {fd} is not open")));
         }
     }
@@ -349,7 +349,7 @@ pub fn hand_over(command: &mut Command, sockets: &[(&str, BorrowedFd<'_>)]) -> i
         for (to, from) in (FIRST..).zip(&sources) {
             // SAFETY: no pointers. The number is taken, if at all, by what this process would lose
             // in the exec, or by a placeholder.
-            if unsafe { libc::dup2(from.as_raw_fd(), to) } < 0 {
+            if unsafe { kumihimo_arch::kernel::dup2(from.as_raw_fd(), to) } < 0 {
                 return Err(io::Error::last_os_error());
             }
         }
@@ -364,7 +364,7 @@ pub fn hand_over(command: &mut Command, sockets: &[(&str, BorrowedFd<'_>)]) -> i
 /// A second descriptor of at least that number, closed on exec.
 fn duplicate(fd: BorrowedFd<'_>, least: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: no pointer.
-    let fd = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) };
+    let fd = unsafe { kumihimo_arch::kernel::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -217,7 +217,7 @@ fn has_messages(fd: BorrowedFd<'_>) -> bool {
 fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: F_GETFL takes no pointer; on error (-1) the answer is meaningless, but a borrowed
     // descriptor is open.
-    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    let flags = unsafe { kumihimo_arch::kernel::fcntl(fd.as_raw_fd(), libc::F_GETFL, 0) };
     flags != -1 && flags & libc::O_NONBLOCK != 0
 }
 

@@ -202,7 +202,7 @@ impl Child {
         }
         // Ours, and not waited for: the number is nobody else's.
         // SAFETY: no pointers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.inner.id(), 0) };
+        let fd = unsafe { kumihimo_arch::call!(libc::SYS_pidfd_open, self.inner.id(), 0) };
         if fd < 0 {
             cancel::point();
             return thread::blocking(|| self.inner.wait());
@@ -320,7 +320,7 @@ fn poll_both(fds: [Option<RawFd>; 2]) {
     let mut all =
         fds.map(|fd| libc::pollfd { fd: fd.unwrap_or(-1), events: libc::POLLIN, revents: 0 });
     // SAFETY: two live pollfds.
-    unsafe { libc::poll(all.as_mut_ptr(), 2, -1) };
+    unsafe { kumihimo_arch::kernel::poll(all.as_mut_ptr(), 2, -1) };
 }
 
 /// Reads the available bytes; `None` at the end.
@@ -338,7 +338,7 @@ fn drain<S: AsFd>(end: &mut Option<Descriptor<S>>, into: &mut Vec<u8>) -> io::Re
 
 fn epoll_set(fds: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
-    let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    let set = unsafe { kumihimo_arch::kernel::epoll_create1(libc::EPOLL_CLOEXEC) };
     if set < 0 {
         return Err(io::Error::last_os_error());
     }

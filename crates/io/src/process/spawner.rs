@@ -89,8 +89,7 @@ impl Inherited {
 }
 
 fn tid() -> libc::pid_t {
-    // SAFETY: takes nothing, cannot fail.
-    unsafe { libc::gettid() }
+    kumihimo_arch::kernel::gettid()
 }
 
 struct Spawner {

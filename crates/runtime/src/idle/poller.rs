@@ -49,7 +49,7 @@ impl Poller {
     pub(crate) fn new(vp: usize) -> io::Result<Poller> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         // SAFETY: no pointers.
-        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        let fd = unsafe { kumihimo_arch::kernel::epoll_create1(libc::EPOLL_CLOEXEC) };
         if fd < 0 {
             let e = io::Error::last_os_error();
             return Err(io::Error::new(
@@ -148,7 +148,7 @@ impl Poller {
         for set in sets.into_iter().take_while(|set| *set >= 0) {
             // SAFETY: room for EVENTS events. The set's VP polls it at the same time at most, and
             // each edge is reported to one of both.
-            let n = unsafe { libc::epoll_wait(set, events, EVENTS as i32, 0) };
+            let n = unsafe { kumihimo_arch::kernel::epoll_wait(set, events, EVENTS as i32, 0) };
             self.wake_waiters(usize::try_from(n).unwrap_or(0), first, &mut [-1; SETS]);
         }
     }
@@ -197,7 +197,7 @@ impl Poller {
             let ts = ts.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
             // SAFETY: room for EVENTS events, a null or live timespec, no signal mask.
             let n = unsafe {
-                libc::syscall(
+                kumihimo_arch::call!(
                     libc::SYS_epoll_pwait2,
                     fd,
                     events,
@@ -216,7 +216,7 @@ impl Poller {
         let ms = time
             .map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
         // SAFETY: room for EVENTS events.
-        let n = unsafe { libc::epoll_wait(fd, events, EVENTS as i32, ms) };
+        let n = unsafe { kumihimo_arch::kernel::epoll_wait(fd, events, EVENTS as i32, ms) };
         if n < 0 {
             let error = io::Error::last_os_error();
             if error.kind() != io::ErrorKind::Interrupted {

@@ -131,7 +131,7 @@ fn get() -> io::Result<libc::sched_attr> {
     let mut now: libc::sched_attr = unsafe { std::mem::zeroed() };
     now.size = size_of::<libc::sched_attr>() as u32;
     // SAFETY: sched_getattr(2) with 0, the caller, writes at most `size` bytes.
-    match unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, now.size, 0) } {
+    match unsafe { kumihimo_arch::call!(libc::SYS_sched_getattr, 0, &raw mut now, now.size, 0) } {
         0 => Ok(now),
         _ => Err(io::Error::last_os_error()),
     }

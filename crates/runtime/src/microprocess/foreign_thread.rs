@@ -249,7 +249,9 @@ pub(crate) fn cancel_descriptor() -> Option<RawFd> {
     with_own(|_, shared| {
         let call = shared.call.get_or_init(|| {
             // SAFETY: no pointers.
-            let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+            let fd = unsafe {
+                kumihimo_arch::kernel::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)
+            };
             // SAFETY: a new descriptor without another owner.
             (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
         });

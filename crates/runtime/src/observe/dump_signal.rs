@@ -56,7 +56,7 @@ fn install(signal: i32) -> io::Result<()> {
     // SAFETY: all zeroes are a valid sigaction, SIG_DFL.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: only queries, into a live structure.
-    if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut before) } != 0 {
+    if unsafe { kumihimo_arch::kernel::sigaction(signal, std::ptr::null(), &raw mut before) } != 0 {
         return Err(io::Error::last_os_error());
     }
     if before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN {
@@ -65,7 +65,7 @@ fn install(signal: i32) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     // SAFETY: no pointers.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    let fd = unsafe { kumihimo_arch::kernel::eventfd(0, libc::EFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -88,7 +88,9 @@ fn install(signal: i32) -> io::Result<()> {
     // SAFETY: a live structure with an async-signal-safe handler and an empty mask.
     unsafe { libc::sigemptyset(&raw mut action.sa_mask) };
     // SAFETY: as above.
-    if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
+    if unsafe { kumihimo_arch::kernel::sigaction(signal, &raw const action, std::ptr::null_mut()) }
+        != 0
+    {
         return Err(io::Error::last_os_error());
     }
     Ok(())

@@ -11,7 +11,7 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) {
     // SAFETY: `word` is a live, aligned u32 and `ts` is null or points to a live timespec;
     // FUTEX_WAIT takes no other pointer.
     unsafe {
-        libc::syscall(
+        kumihimo_arch::call!(
             libc::SYS_futex,
             word.as_ptr(),
             libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
@@ -37,7 +37,7 @@ pub(crate) fn wake_one(word: &AtomicU32) {
 fn wake(word: &AtomicU32, n: i32) {
     // SAFETY: FUTEX_WAKE uses the address only as a key; it neither reads nor writes there.
     unsafe {
-        libc::syscall(
+        kumihimo_arch::call!(
             libc::SYS_futex,
             word.as_ptr(),
             libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,

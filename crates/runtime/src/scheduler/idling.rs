@@ -275,8 +275,7 @@ impl Vp {
         self.idle.cell.set_polling();
         let (mut found, mut now) = (None, since);
         for _ in 0..yield_core::TIMES {
-            // SAFETY: no arguments; the call always succeeds on Linux (sched_yield(2)).
-            unsafe { libc::sched_yield() };
+            kumihimo_arch::kernel::sched_yield();
             self.poller.poll_ready(false);
             self.look_around();
             found = self.pick_or_pull();

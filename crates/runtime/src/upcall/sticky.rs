@@ -169,7 +169,7 @@ pub(crate) fn voluntary_switches() -> u64 {
     // SAFETY: all zeros is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: a live rusage to be written. The call cannot fail.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    unsafe { kumihimo_arch::kernel::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     usage.ru_nvcsw as u64
 }
 

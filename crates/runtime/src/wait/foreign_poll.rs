@@ -25,7 +25,7 @@ pub(super) fn poll(fd: RawFd, interest: Interest, deadline: Option<Instant>) -> 
             libc::pollfd { fd: call, events: libc::POLLIN, revents: 0 },
         ];
         // SAFETY: two live pollfds, a null or live timespec, no signal mask.
-        match unsafe { libc::ppoll(p.as_mut_ptr(), 2, ts, std::ptr::null()) } {
+        match unsafe { kumihimo_arch::kernel::ppoll(p.as_mut_ptr(), 2, ts) } {
             0 => return Err(io::ErrorKind::TimedOut.into()),
             // The cancel descriptor is ready: cancelled, or to be cancelled once it is no longer
             // masked.

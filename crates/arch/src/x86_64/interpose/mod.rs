@@ -28,22 +28,8 @@ pub(crate) use clock::prepare;
 use std::ffi::{c_int, c_long};
 
 use super::system_call;
+use crate::kernel::{failed, returned};
 use crate::thread_attributes::runtime;
-
-/// Sets errno if `result` is the kernel's negated error number. Returns -1 then.
-fn returned(result: isize) -> c_long {
-    if !(-4095..0).contains(&result) {
-        return result as c_long;
-    }
-    failed(-result as c_int)
-}
-
-/// Sets errno and returns -1.
-fn failed(error: c_int) -> c_long {
-    // SAFETY: errno belongs to the calling thread.
-    unsafe { *libc::__errno_location() = error };
-    -1
-}
 
 /// Makes a system call as the C library does: an error is -1 and errno.
 ///
@@ -69,6 +55,5 @@ unsafe fn call_bound(number: c_long, arguments: [usize; 6]) -> c_long {
 
 /// Whether `thread`, the argument of a system call, is the calling kernel thread.
 fn is_own(thread: c_int) -> bool {
-    // SAFETY: takes nothing, cannot fail.
-    thread == 0 || thread == unsafe { libc::gettid() }
+    thread == 0 || thread == crate::kernel::gettid()
 }

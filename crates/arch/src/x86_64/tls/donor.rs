@@ -155,7 +155,7 @@ unsafe fn make_with(
         while (*start).word.load(Ordering::Acquire) != 0 {
             // Not FUTEX_PRIVATE: the kernel's wake-up at a thread's end is a shared one;
             // set_tid_address(2).
-            libc::syscall(
+            crate::call!(
                 libc::SYS_futex,
                 (*start).word.as_ptr(),
                 libc::FUTEX_WAIT,

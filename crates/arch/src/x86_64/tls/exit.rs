@@ -78,7 +78,7 @@ unsafe fn release_robust(layout: &Layout, fs: *mut u8) {
         // A mutex that other processes may share has the ID of the kernel thread, which a
         // microprocess that locks one keeps (`kumi run`).
         let own = fs.offset(layout.tid).cast::<u32>().read();
-        let owners = [own, libc::gettid().cast_unsigned()];
+        let owners = [own, crate::kernel::gettid().cast_unsigned()];
         // The kernel's limit against circular lists: ROBUST_LIST_LIMIT in
         // include/uapi/linux/futex.h.
         for _ in 0..2048 {
@@ -118,7 +118,7 @@ unsafe fn owner_died(word_at: usize, owners: [u32; 2]) {
         ) {
             Ok(_) if now & WAITERS != 0 => {
                 // SAFETY: wakes a waiter on that word; the word may be shared with other processes.
-                unsafe { libc::syscall(libc::SYS_futex, word_at, libc::FUTEX_WAKE, 1) };
+                unsafe { crate::call!(libc::SYS_futex, word_at, libc::FUTEX_WAKE, 1) };
                 return;
             }
             Ok(_) => return,

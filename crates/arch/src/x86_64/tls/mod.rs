@@ -46,7 +46,7 @@ mod examine;
 mod exit;
 mod failure;
 mod glibc;
-pub(crate) use glibc::next_symbol::next;
+pub(crate) use glibc::next_symbol::{next, next_sigaction};
 mod inner;
 mod interpose;
 pub use interpose::dlopen::while_linking;

@@ -47,8 +47,9 @@ const ATTACH_PERF_EVENT: u32 = 41;
 pub(super) unsafe fn bpf<A>(command: i64, attr: &mut A) -> io::Result<i64> {
     // SAFETY: `attr` lives through the call, and its size is told; its addresses are the caller's
     // promise.
-    let done =
-        unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attr), size_of::<A>()) };
+    let done = unsafe {
+        kumihimo_arch::call!(libc::SYS_bpf, command, ptr::from_mut(attr), size_of::<A>())
+    };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
 
@@ -415,8 +416,13 @@ pub(super) fn trace(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 pub(super) fn this_thread() -> io::Result<OwnedFd> {
     const PIDFD_THREAD: i64 = libc::O_EXCL as i64;
     // SAFETY: no pointers.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_pidfd_open, i64::from(libc::gettid()), PIDFD_THREAD) };
+    let fd = unsafe {
+        kumihimo_arch::call!(
+            libc::SYS_pidfd_open,
+            i64::from(kumihimo_arch::kernel::gettid()),
+            PIDFD_THREAD
+        )
+    };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -463,8 +469,9 @@ pub(super) fn may_load() -> bool {
     // Twice effective, permitted, inheritable.
     let mut sets = [0u32; 6];
     // SAFETY: version 3 writes two sets of three words.
-    let done =
-        unsafe { libc::syscall(libc::SYS_capget, ptr::from_mut(&mut header), sets.as_mut_ptr()) };
+    let done = unsafe {
+        kumihimo_arch::call!(libc::SYS_capget, ptr::from_mut(&mut header), sets.as_mut_ptr())
+    };
     let effective = u64::from(sets[0]) | u64::from(sets[3]) << 32;
     let has = |bit: u32| effective >> bit & 1 == 1;
     done == 0 && (has(CAP_SYS_ADMIN) || has(CAP_BPF) && has(CAP_PERFMON))

@@ -102,7 +102,7 @@ impl Kernel {
         // Timers are coalesced over 50 us by default (prctl(2), PR_SET_TIMERSLACK).
         kernel_attributes::set_timer_slack(1);
         // SAFETY: takes nothing, cannot fail.
-        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        let tid = unsafe { kumihimo_arch::call!(libc::SYS_gettid) } as u32;
         if !self.user().is_some_and(|scheduler| scheduler.sets_signal_masks()) {
             signal_mask::set(self.signal_mask);
         }

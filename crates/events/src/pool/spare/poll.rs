@@ -33,7 +33,7 @@ fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Durat
         let no_mask = std::ptr::null::<libc::sigset_t>();
         // SAFETY: room for `most` events, and a live timespec.
         let n = unsafe {
-            libc::syscall(
+            kumihimo_arch::call!(
                 libc::SYS_epoll_pwait2,
                 epoll,
                 events.as_mut_ptr(),
@@ -57,7 +57,7 @@ fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Durat
     let timeout =
         time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
     // SAFETY: room for `most` events.
-    let n = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), most, timeout) };
+    let n = unsafe { kumihimo_arch::kernel::epoll_wait(epoll, events.as_mut_ptr(), most, timeout) };
     match usize::try_from(n) {
         Ok(n) => n,
         Err(_) => match io::Error::last_os_error() {

@@ -158,6 +158,7 @@ impl Server {
 /// other thread can take the number in between.
 fn duplicate_onto(old: OwnedFd, new: BorrowedFd<'_>) -> Option<OwnedFd> {
     // SAFETY: no pointers; both are open, and `old` owns its number before and after.
-    let number = unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) };
+    let number =
+        unsafe { kumihimo_arch::kernel::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) };
     (number >= 0).then_some(old)
 }

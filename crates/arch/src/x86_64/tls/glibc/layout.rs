@@ -165,7 +165,7 @@ impl Layout {
         let mut robust: *mut c_void = std::ptr::null_mut();
         let mut len = 0usize;
         // SAFETY: reads this thread's own robust list head; both pointers are valid for writes.
-        let asked = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &mut robust, &mut len) };
+        let asked = unsafe { crate::call!(libc::SYS_get_robust_list, 0, &mut robust, &mut len) };
         let robust = robust as isize - fs;
 
         let inside = |offset: isize, bytes: isize| offset >= 0 && offset + bytes <= size as isize;

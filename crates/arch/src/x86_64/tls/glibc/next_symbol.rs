@@ -28,3 +28,23 @@ pub(in super::super) unsafe fn next_dlopen(file: *const c_char, flags: c_int) ->
     // SAFETY: the address belongs to a function of that type; the caller upholds the rest.
     unsafe { std::mem::transmute::<usize, Dlopen>(at)(file, flags) }
 }
+
+/// Calls the C library's sigaction.
+///
+/// # Safety
+/// Same requirements as sigaction(2).
+pub(crate) unsafe fn next_sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    before: *mut libc::sigaction,
+) -> c_int {
+    type Next = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // SAFETY: the address belongs to a function of that type; the caller upholds the rest.
+    unsafe {
+        match next(&NEXT, c"sigaction") {
+            Some(at) => std::mem::transmute::<usize, Next>(at)(signal, new, before),
+            None => libc::sigaction(signal, new, before),
+        }
+    }
+}

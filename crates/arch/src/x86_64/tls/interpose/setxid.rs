@@ -141,7 +141,7 @@ pub(crate) fn wrap() -> Result<(), String> {
     let mut action = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
     // SAFETY: a bare system call with the kernel's own struct, in both directions.
     unsafe {
-        if libc::syscall(libc::SYS_rt_sigaction, SIGSETXID, 0, &mut action, 8) != 0
+        if crate::call!(libc::SYS_rt_sigaction, SIGSETXID, 0, &mut action, 8) != 0
             || action.handler < 2
         {
             return Err("the C library has no handler for signal 33".into());
@@ -153,7 +153,7 @@ pub(crate) fn wrap() -> Result<(), String> {
         action.handler = on_signal as *const () as usize;
         // A microprocess's stack may be small; the runtime's kernel threads have an alternate one.
         action.flags |= libc::SA_ONSTACK as u64;
-        if libc::syscall(libc::SYS_rt_sigaction, SIGSETXID, &action, 0, 8) != 0 {
+        if crate::call!(libc::SYS_rt_sigaction, SIGSETXID, &action, 0, 8) != 0 {
             return Err("the handler of signal 33 cannot be replaced".into());
         }
     }
