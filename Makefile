@@ -38,7 +38,7 @@ help:
 
 run:
 	@scripts/setup run
-	cargo build --release -p kumihimo-interpose -p kumihimo-preload
+	cargo build --release -p kumihimo-run -p kumihimo-preload
 	cargo run --release -p kumi-lab -- tour
 
 test:

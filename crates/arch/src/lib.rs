@@ -24,6 +24,7 @@
 //! - [`interrupted`]: the registers that a signal handler receives.
 //! - [`thread_start`]: a thread that std prepares and a microprocess runs.
 //! - [`time`]: the time-stamp counter.
+//! - `program`: the functions of this crate that `crates/interpose` replaces once more.
 //! - [`kernel`]: system calls by the names of the C library.
 //! - [`stack`]: slots of address space with guards, in slabs that are never unmapped.
 //! - [`thread_attributes`]: what the kernel keeps per thread, and a program changes through the C
@@ -54,6 +55,9 @@ pub use machine::{
     HAS_MICROPROCESSES, cpu, inject, interrupted, regions, system_call, thread_start, time, tls,
     while_executing,
 };
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+pub use machine::program;
 
 pub mod irrevocable;
 pub mod kernel;

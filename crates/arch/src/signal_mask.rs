@@ -3,6 +3,8 @@
 //! The runtime uses this module for its own kernel threads. A program's pthread_sigmask(3) changes
 //! the mask of the microprocess that calls it instead ([`crate::thread_attributes`]).
 
+use std::cell::Cell;
+
 use crate::system_call;
 
 /// Size in bytes of the kernel's signal set (`_NSIG / 8`); sigprocmask(2).
@@ -20,6 +22,11 @@ pub const NEVER_BLOCKED: u64 = 1 << (libc::SIGBUS - 1);
 /// the others from the one that the kernel thread has.
 pub const BLOCKABLE: u64 =
     ALL & !(NEVER_BLOCKED | 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
+
+thread_local! {
+    /// Number of calls of [`while_blocked`] that the caller is in.
+    static BLOCKED: Cell<u32> = const { Cell::new(0) };
+}
 
 fn change(how: libc::c_int, mask: Option<u64>) -> u64 {
     let mask = mask.map(|mask| mask & !NEVER_BLOCKED);
@@ -67,8 +74,17 @@ pub fn while_blocked<R>(f: impl FnOnce() -> R) -> R {
     impl Drop for Restore {
         fn drop(&mut self) {
             set(self.0);
+            BLOCKED.set(BLOCKED.get() - 1);
         }
     }
+    BLOCKED.set(BLOCKED.get() + 1);
     let _restore = Restore(set(ALL));
     f()
+}
+
+/// Whether the caller is in [`while_blocked`]: a thread that it starts is a kernel thread of the
+/// runtime.
+#[must_use]
+pub fn is_blocked() -> bool {
+    BLOCKED.get() != 0
 }

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use libc::{pthread_cond_t, pthread_mutex_t, pthread_t};
 
 use crate::call::Call;
+use crate::real::libc;
 use crate::{condition, identity, mutex, sleep, thread};
 
 // <threads.h> of glibc.

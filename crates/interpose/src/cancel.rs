@@ -13,17 +13,14 @@ use kumihimo_arch::system_call;
 use kumihimo_runtime::signals::call_back;
 use libc::pthread_t;
 
+use crate::real::libc;
+use crate::real::libc::{
+    pthread_cancel, pthread_setcancelstate, pthread_setcanceltype, pthread_testcancel,
+};
 use crate::record::{self, RECORD, own_signals};
 use crate::signal::kick::is_kick;
 use crate::signal::thread::Signals;
 use crate::signal::{entry, section, send};
-
-unsafe extern "C-unwind" {
-    fn pthread_testcancel();
-    fn pthread_cancel(thread: pthread_t) -> c_int;
-    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
-    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
-}
 
 /// A cancellation point. Unwinds the caller's stack if the thread was cancelled.
 #[inline]

@@ -11,6 +11,8 @@ use kumihimo_arch::thread_attributes::runtime;
 use kumihimo_arch::tls;
 use libc::{clockid_t, pthread_t, timespec};
 
+use crate::real::libc;
+use crate::real::libc::pthread_getcpuclockid;
 use crate::{failed, record};
 
 /// One more than the largest thread ID of the kernel (pid_max in proc_sys_kernel(5)).
@@ -74,10 +76,6 @@ unsafe extern "C" fn kumi_interpose_pthread_getcpuclockid(
             _ => pthread_getcpuclockid(thread, clock),
         }
     }
-}
-
-unsafe extern "C" {
-    fn pthread_getcpuclockid(thread: pthread_t, clock: *mut clockid_t) -> c_int;
 }
 
 /// Replaces getrusage(2): the calling microprocess's CPU time, all of it as user time. The other

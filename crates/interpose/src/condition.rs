@@ -17,6 +17,7 @@ use crate::signal::section::{Section, handle_interruption};
 use crate::{cancel, mutex, phase, special};
 
 unsafe extern "C" {
+    #[cfg_attr(not(loom), link_name = "__wrap_pthread_cond_clockwait")]
     fn pthread_cond_clockwait(
         condition: *mut pthread_cond_t,
         mutex: *mut pthread_mutex_t,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::real::libc;
 use crate::report;
 
 /// Threads that were created as microprocesses.

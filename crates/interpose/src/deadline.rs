@@ -1,5 +1,6 @@
 //! Deadlines of the C library: a clock and a time on it.
 
+use crate::real::libc;
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 

@@ -34,7 +34,9 @@ unsafe extern "C-unwind" fn kumi_interpose_syscall(
     unsafe {
         if phase::has_started() {
             match number {
-                libc::SYS_futex if b as c_int & libc::FUTEX_PRIVATE_FLAG != 0 => {
+                libc::SYS_futex
+                    if b as c_int & libc::FUTEX_PRIVATE_FLAG != 0 && !park::is_in_runtime() =>
+                {
                     if let Some(done) = futex(a, b as c_int, c as u32, d, e, f as u32) {
                         return done;
                     }
@@ -72,7 +74,7 @@ unsafe extern "C-unwind" fn kumi_interpose_syscall(
                 _ => {}
             }
         }
-        libc::syscall(number, a, b, c, d, e, f)
+        kumihimo_arch::program::syscall(number, a, b, c, d, e, f)
     }
 }
 

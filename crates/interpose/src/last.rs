@@ -8,6 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::call::Call;
+use crate::real::libc;
 use crate::record::{Routine, is_created};
 use crate::signal::process;
 use crate::{count, phase};

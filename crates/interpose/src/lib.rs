@@ -39,9 +39,9 @@ mod deadline;
 mod descriptor;
 mod entry;
 mod futex;
-mod heap;
 mod identity;
 mod last;
+mod linked;
 mod loom;
 mod lot;
 mod mutex;
@@ -61,23 +61,14 @@ mod spin;
 mod start;
 mod thread;
 
+pub use linked::{begin_linked, is_linked};
+pub use options::{Heap, begin_preloaded};
+
+use crate::real::libc;
+
 /// Sets errno. Returns -1.
 fn failed(error: std::ffi::c_int) -> std::ffi::c_int {
     // SAFETY: errno belongs to the calling thread.
     unsafe { *libc::__errno_location() = error };
     -1
-}
-
-/// The version of this library, which `kumi run` compares with its own. Padded with zeros.
-#[unsafe(no_mangle)]
-pub static KUMIHIMO_INTERPOSE_VERSION: [u8; 32] = padded(env!("CARGO_PKG_VERSION").as_bytes());
-
-const fn padded(text: &[u8]) -> [u8; 32] {
-    let mut out = [0; 32];
-    let mut i = 0;
-    while i < text.len() {
-        out[i] = text[i];
-        i += 1;
-    }
-    out
 }

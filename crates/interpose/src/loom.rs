@@ -3,7 +3,7 @@
 
 #[cfg(not(loom))]
 mod real {
-    pub(crate) use ::libc;
+    pub(crate) use crate::real::libc;
     pub(crate) use kumihimo_runtime::lock;
     pub(crate) use kumihimo_runtime::park;
     pub(crate) use std::cell::Cell;

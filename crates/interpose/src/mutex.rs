@@ -17,6 +17,7 @@ use crate::{cancel, phase, record, special};
 const LOOKS: usize = 40;
 
 unsafe extern "C" {
+    #[cfg_attr(not(loom), link_name = "__wrap_pthread_mutex_clocklock")]
     fn pthread_mutex_clocklock(
         mutex: *mut pthread_mutex_t,
         clock: libc::clockid_t,

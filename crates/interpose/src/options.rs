@@ -11,7 +11,7 @@ use crate::report;
 /// Name of the variable.
 const NAME: &str = "KUMIHIMO_RUN";
 /// The names of the two libraries, in LD_PRELOAD.
-const LIBRARIES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_interpose.so"];
+const LIBRARIES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_run.so"];
 
 /// The options. Without the variable (the libraries were preloaded by hand): the defaults.
 #[derive(Debug, Default)]
@@ -60,8 +60,25 @@ fn split(value: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Runs before `main`, in each program that has the libraries.
-extern "C" fn before_main() {
+/// The heap of the preloaded library: its lock is held across a fork.
+#[derive(Clone, Copy, Debug)]
+pub struct Heap {
+    /// Acquires the lock.
+    pub hold: fn(),
+    /// Releases it, in the parent or in the child.
+    pub release: fn(),
+}
+
+static HEAP: OnceLock<Heap> = OnceLock::new();
+
+/// The heap of the preloaded library, if this is one.
+pub(crate) fn heap() -> Option<&'static Heap> {
+    HEAP.get()
+}
+
+/// Begins in a preloaded library. Called before the program's `main`.
+pub fn begin_preloaded(heap: Heap) {
+    let _ = HEAP.set(heap);
     crate::real::find_all();
     if let Some(path) = &get().report {
         report::begin(path);
@@ -70,10 +87,6 @@ extern "C" fn before_main() {
         forget_libraries();
     }
 }
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = before_main;
 
 /// Takes the libraries out of the environment, which later programs inherit.
 fn forget_libraries() {

@@ -1,5 +1,6 @@
 //! Whether the runtime has started in this process.
 
+use crate::real::libc;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,18 @@
 //! The C library's own definitions of the replaced functions.
 //!
-//! `build.rs` passes `--wrap=NAME` to the linker for each replaced name (ld(1)): every reference of
-//! this library to `NAME` becomes one to `__wrap_NAME`, defined here, which jumps to the next
-//! definition of `NAME` after this library. So code of this library, of the runtime and of std
-//! never meets the replacements.
+//! `__wrap_NAME` jumps to the next definition of `NAME` after the one that calls this crate. This
+//! crate calls it by its own declarations ([`libc`]).
+//!
+//! In the preloaded library, so does all other code: the build script of `crates/run` passes
+//! `--wrap=NAME` to the linker for each replaced name (ld(1)), by which every reference to `NAME`
+//! becomes one to `__wrap_NAME`.
+
+pub(crate) mod libc;
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-include!("../../preload/names.rs");
+include!("../names.rs");
 
 macro_rules! define {
     ($($name:ident)*) => {
@@ -98,3 +102,24 @@ unsafe extern "C" fn find(name: *const c_char, to: &AtomicUsize) -> usize {
 extern "C" fn absent() -> c_int {
     libc::ENOSYS
 }
+
+macro_rules! export {
+    ($($name:ident)*) => {
+        /// Defines each name as a jump to the function of this crate.
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! __names {
+            () => {
+                $(
+                    #[unsafe(no_mangle)]
+                    #[unsafe(naked)]
+                    extern "C" fn $name() {
+                        ::std::arch::naked_asm!(concat!("jmp kumi_interpose_", stringify!($name)))
+                    }
+                )*
+            };
+        }
+    };
+}
+
+names!(export);

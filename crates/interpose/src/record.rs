@@ -14,6 +14,7 @@ use kumihimo_runtime::thread::JoinHandle;
 use libc::pthread_t;
 
 use crate::phase;
+use crate::real::libc;
 use crate::scheduling::Scheduling;
 use crate::signal::thread::Signals;
 

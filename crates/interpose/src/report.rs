@@ -7,6 +7,7 @@
 //!
 //! Children of fork(2) share the mapping, and count in the line of their parent.
 
+use crate::real::libc;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Seek, Write};
 use std::os::fd::AsRawFd;

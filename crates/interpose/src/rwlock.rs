@@ -12,17 +12,21 @@ use crate::signal::section::{Section, handle_interruption, is_interrupted};
 use crate::{phase, record, special};
 
 unsafe extern "C" {
+    #[cfg_attr(not(loom), link_name = "__wrap_pthread_rwlock_clockrdlock")]
     fn pthread_rwlock_clockrdlock(
         lock: *mut pthread_rwlock_t,
         clock: libc::clockid_t,
         at: *const libc::timespec,
     ) -> c_int;
+    #[cfg_attr(not(loom), link_name = "__wrap_pthread_rwlock_clockwrlock")]
     fn pthread_rwlock_clockwrlock(
         lock: *mut pthread_rwlock_t,
         clock: libc::clockid_t,
         at: *const libc::timespec,
     ) -> c_int;
+    #[cfg_attr(not(loom), link_name = "__wrap_pthread_rwlock_timedrdlock")]
     fn pthread_rwlock_timedrdlock(lock: *mut pthread_rwlock_t, at: *const libc::timespec) -> c_int;
+    #[cfg_attr(not(loom), link_name = "__wrap_pthread_rwlock_timedwrlock")]
     fn pthread_rwlock_timedwrlock(lock: *mut pthread_rwlock_t, at: *const libc::timespec) -> c_int;
 }
 

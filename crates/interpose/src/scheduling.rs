@@ -6,6 +6,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::real::libc;
 use kumihimo_arch::system_call;
 use libc::{cpu_set_t, sched_param};
 

@@ -8,6 +8,8 @@ use kumihimo_runtime::park;
 use libc::{cpu_set_t, pthread_t, sched_param};
 
 use crate::cancel;
+use crate::real::libc;
+use crate::real::libc::pthread_setschedprio;
 use crate::record::{self, RECORD, Record};
 use crate::scheduling::{Class, WORDS, set_own};
 
@@ -106,10 +108,6 @@ unsafe extern "C" fn kumi_interpose_pthread_setschedparam(
         };
         set(thread, record, Class { policy, priority: (*parameters).sched_priority })
     }
-}
-
-unsafe extern "C" {
-    fn pthread_setschedprio(thread: pthread_t, priority: c_int) -> c_int;
 }
 
 /// Replaces pthread_setschedprio(3).

@@ -12,11 +12,13 @@ use crate::signal::section::{Section, handle_interruption};
 use crate::{cancel, failed, phase};
 
 unsafe extern "C" {
+    #[cfg_attr(not(loom), link_name = "__wrap_sem_clockwait")]
     fn sem_clockwait(
         semaphore: *mut sem_t,
         clock: libc::clockid_t,
         at: *const libc::timespec,
     ) -> c_int;
+    #[cfg_attr(not(loom), link_name = "__wrap_sem_timedwait")]
     fn sem_timedwait(semaphore: *mut sem_t, at: *const libc::timespec) -> c_int;
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use kumihimo_runtime::{park, thread};
 
 use crate::deadline::{Deadline, check};
+use crate::real::libc;
 use crate::signal::section::{Section, handle_interruption, is_interrupted};
 use crate::{cancel, failed};
 

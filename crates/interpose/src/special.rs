@@ -5,6 +5,7 @@
 //! its life: the kernel knows an owner by its thread ID, boosts that thread, and releases what it
 //! holds when it ends.
 
+use crate::real::libc;
 use kumihimo_arch::{system_call, tls};
 use kumihimo_runtime::park;
 use kumihimo_runtime::thread::bind;

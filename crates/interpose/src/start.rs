@@ -9,7 +9,8 @@ use kumihimo_policy::{Feedback, RoundRobin};
 use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
 
 use crate::phase::{self, Phase};
-use crate::{count, descriptor, heap, last, lot, options, scheduling, signal};
+use crate::real::libc;
+use crate::{count, descriptor, last, linked, lot, options, scheduling, signal};
 
 /// Starts the runtime if that has not been tried yet. Returns whether it runs.
 pub(crate) fn start() -> bool {
@@ -23,16 +24,11 @@ pub(crate) fn start() -> bool {
 fn start_once() -> bool {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
-        // SAFETY: the functions are static.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
-        descriptor::open::note_inherited();
-        scheduling::note_class();
+        if !linked::is_linked() {
+            prepare();
+        }
         // A program whose threads all wait may go on when a signal arrives, or another process
         // writes to memory that it shares.
-        // Before the runtime installs handlers of its own, which call earlier ones.
-        signal::handlers::take_over();
-        kumihimo_runtime::interrupt::end_waits_when(|| signal::section::is_interrupted(true));
-        signal::section::watch_events();
         let builder = Builder::new().on_deadlock(OnDeadlock::Ignore);
         let builder = match options::get().round_robin {
             true => builder.policy(RoundRobin::default()),
@@ -56,6 +52,7 @@ fn start_once() -> bool {
             count::report_at_exit();
         }
         let state = match failure {
+            None if linked::is_linked() => return,
             None => Phase::Started,
             Some(why) if options::get().strict => {
                 eprintln!("kumi run: {why}; --strict allows no kernel threads");
@@ -63,17 +60,34 @@ fn start_once() -> bool {
                 unsafe { libc::_exit(125) }
             }
             Some(why) => {
-                eprintln!("kumi run: {why}; the program's threads are kernel threads");
+                let name = if linked::is_linked() { "kumihimo" } else { "kumi run" };
+                eprintln!("{name}: {why}; the program's threads are kernel threads");
                 Phase::Off
             }
         };
-        phase::set(state);
-        if state == Phase::Started {
-            last::begin();
-            signal::process::listen();
-        }
+        begin(state);
     });
     phase::has_started()
+}
+
+/// What comes before the runtime installs handlers of its own, which call earlier ones.
+pub(crate) fn prepare() {
+    // SAFETY: the functions are static.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+    descriptor::open::note_inherited();
+    scheduling::note_class();
+    signal::handlers::take_over();
+    kumihimo_runtime::interrupt::end_waits_when(|| signal::section::is_interrupted(true));
+    signal::section::watch_events();
+}
+
+/// What comes when the runtime runs, or cannot.
+pub(crate) fn begin(state: Phase) {
+    phase::set(state);
+    if state == Phase::Started {
+        last::begin();
+        signal::process::listen();
+    }
 }
 
 /// The quantum of a thread that has computed little. Those that compute all the time have sixteen
@@ -103,16 +117,22 @@ fn little_room() -> Option<io::Error> {
 }
 
 unsafe extern "C" fn before_fork() {
-    heap::hold();
+    if let Some(heap) = options::heap() {
+        (heap.hold)();
+    }
 }
 
 unsafe extern "C" fn after_fork() {
-    heap::release();
+    if let Some(heap) = options::heap() {
+        (heap.release)();
+    }
 }
 
 /// A child of fork(2) has one thread, which is a kernel thread, and no runtime.
 unsafe extern "C" fn in_child() {
-    heap::release();
+    if let Some(heap) = options::heap() {
+        (heap.release)();
+    }
     lot::forget();
     signal::process::forget();
     phase::set(Phase::Off);

@@ -13,12 +13,16 @@ use libc::{pthread_attr_t, pthread_t};
 use crate::attributes::Plan;
 use crate::deadline::Deadline;
 use crate::entry::Start;
+use crate::real::libc;
+use crate::real::libc::{
+    pthread_clockjoin_np, pthread_exit, pthread_timedjoin_np, pthread_tryjoin_np,
+};
 use crate::record::{
     CANCELED, CREATED, DETACHED, HAS_HANDLE, JOINED, RECORD, Routine, Value, created, has_ended,
     is_created, own_signals, record,
 };
 use crate::signal::section::{Section, handle_interruption};
-use crate::{cancel, count, last, signal, start};
+use crate::{cancel, count, last, linked, signal, start};
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
@@ -27,6 +31,14 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(
     routine: Routine,
     argument: *mut c_void,
 ) -> c_int {
+    if linked::creates_for_runtime() {
+        // SAFETY: the caller's promise, as below.
+        return unsafe {
+            let routine =
+                std::mem::transmute::<Routine, extern "C" fn(*mut c_void) -> *mut c_void>(routine);
+            libc::pthread_create(to, attributes, routine, argument)
+        };
+    }
     // A child of a bound microprocess inherits what its kernel thread has.
     let plan = if start::start() && !park::is_bound() {
         // SAFETY: the caller's promise.
@@ -93,10 +105,6 @@ unsafe fn create(to: *mut pthread_t, plan: &Plan, start: Start) -> std::io::Resu
         drop(unsafe { record.take() });
     }
     Ok(())
-}
-
-unsafe extern "C-unwind" {
-    fn pthread_exit(value: *mut c_void) -> !;
 }
 
 #[unsafe(no_mangle)]
@@ -177,21 +185,6 @@ unsafe fn join_until(
         unsafe { value.write(end) };
     }
     0
-}
-
-unsafe extern "C" {
-    fn pthread_tryjoin_np(thread: pthread_t, value: *mut *mut c_void) -> c_int;
-    fn pthread_timedjoin_np(
-        thread: pthread_t,
-        value: *mut *mut c_void,
-        at: *const libc::timespec,
-    ) -> c_int;
-    fn pthread_clockjoin_np(
-        thread: pthread_t,
-        value: *mut *mut c_void,
-        clock: libc::clockid_t,
-        at: *const libc::timespec,
-    ) -> c_int;
 }
 
 #[unsafe(no_mangle)]

@@ -59,6 +59,45 @@
 #[cfg(target_os = "linux")]
 pub mod future;
 
+/// Defines the C library's threads, locks and waits anew for the whole program, so that
+/// `std::thread`, `std::sync` and `std::net` wait as microprocesses in all of its crates, unchanged.
+///
+/// Stands once, at the root of a program that is linked dynamically to glibc. The book has a guide:
+/// `guides/unmodified.md`.
+///
+/// ```
+/// kumihimo::interpose!();
+///
+/// #[kumihimo::main]
+/// fn main() {
+///     std::thread::spawn(|| println!("a microprocess")).join().unwrap();
+/// }
+/// ```
+#[cfg(all(
+    feature = "interpose",
+    target_arch = "x86_64",
+    target_os = "linux",
+    target_env = "gnu"
+))]
+#[doc(inline)]
+pub use kumihimo_interpose::interpose;
+
+/// Replaces the C library's threads, locks and waits: on x86_64 Linux with glibc only.
+#[cfg(all(
+    feature = "interpose",
+    not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))
+))]
+#[macro_export]
+macro_rules! interpose {
+    () => {
+        compile_error!("kumihimo::interpose!() needs x86_64 Linux with glibc");
+    };
+}
+
+#[cfg(target_os = "linux")]
+#[doc(inline)]
+pub use kumihimo_macros::main;
+
 /// Streams, timers and an executor for futures, on the runtime's own readiness.
 ///
 /// The feature `futures` has the traits of `futures-io`, the feature `hyper` those of hyper's `rt`,

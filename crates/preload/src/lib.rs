@@ -9,7 +9,7 @@
 //! these functions instead of the C library's.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
-include!("../names.rs");
+include!("../../interpose/names.rs");
 
 macro_rules! define {
     ($($name:ident)*) => {

@@ -63,7 +63,7 @@ pub use kumihimo_events::wakeup;
 
 #[cfg(not(loom))]
 pub use crate::{
-    api::runtime,
+    api::{linked, runtime},
     kernel_thread::no_events::{Locked, NoEvents, lock},
     observe::debug,
     process::mode::supports,
@@ -96,6 +96,7 @@ pub mod retirement {
 /// built.
 #[cfg(not(loom))]
 pub mod park {
+    pub use crate::kernel_thread::no_events::is_in_runtime;
     pub use crate::microprocess::wait_reason::Wait;
     pub use crate::microprocess::waiter::Waiter;
     pub use crate::upcall::bind::is_bound;

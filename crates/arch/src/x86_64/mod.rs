@@ -6,6 +6,7 @@ pub use exec::while_executing;
 pub mod inject;
 mod interpose;
 pub mod interrupted;
+pub mod program;
 pub mod regions;
 mod system_call;
 pub use system_call::system_call;

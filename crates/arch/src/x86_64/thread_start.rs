@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicUsize;
 
+use crate::machine::program::hooked;
 use crate::machine::tls::next;
 
 /// A start routine of pthread_create(3) and its argument.
@@ -78,16 +79,19 @@ impl ThreadStart {
     }
 }
 
-std::arch::global_asm!(
-    ".pushsection .text.pthread_create, \"ax\", @progbits",
-    ".weak pthread_create",
-    ".type pthread_create, @function",
-    "pthread_create:",
-    "jmp {create}",
-    ".size pthread_create, . - pthread_create",
-    ".popsection",
-    create = sym create,
-);
+/// A lean microprocess shares the thread-local with others, and only a call on the stack of
+/// `capture` belongs to it.
+fn is_armed(armed: *const Place) -> bool {
+    let here = std::ptr::from_ref(&armed).addr();
+    !armed.is_null() && (here..here + REACH).contains(&armed.addr())
+}
+
+/// Whether the next call of pthread_create is for [`capture`].
+pub fn is_captured() -> bool {
+    is_armed(ARMED.get())
+}
+
+hooked!(weak PTHREAD_CREATE, "pthread_create", create);
 
 type Create = unsafe extern "C" fn(
     *mut libc::pthread_t,
@@ -100,17 +104,14 @@ type Create = unsafe extern "C" fn(
 ///
 /// # Safety
 /// Same requirements as pthread_create(3).
-unsafe extern "C" fn create(
+pub unsafe extern "C" fn create(
     thread: *mut libc::pthread_t,
     attributes: *const libc::pthread_attr_t,
     routine: extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> c_int {
     let armed = ARMED.get();
-    let here = std::ptr::from_ref(&armed).addr();
-    // A lean microprocess shares the thread-local with others, and only a call on the stack of
-    // `capture` belongs to it.
-    if !armed.is_null() && (here..here + REACH).contains(&armed.addr()) {
+    if is_armed(armed) {
         ARMED.set(std::ptr::null());
         // SAFETY: `capture` waits for this call, above on the same stack; the caller provides
         // `thread`.

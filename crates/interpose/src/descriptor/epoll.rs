@@ -9,6 +9,7 @@ use kumihimo_runtime::readiness::{Interest, Source};
 use crate::deadline::Deadline;
 use crate::descriptor::poll::has_ended_wait;
 use crate::descriptor::table;
+use crate::real::libc;
 use crate::signal::section::Section;
 use crate::{cancel, failed};
 

@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 
 use crate::descriptor::{table, transfer};
 use crate::phase;
+use crate::real::libc;
 
 /// What proc(5) shows for the files of the types that the runtime uses.
 const TYPES: [&[u8]; 5] = [

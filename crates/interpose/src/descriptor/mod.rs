@@ -20,6 +20,8 @@ mod socket;
 mod table;
 mod transfer;
 
+use crate::real::libc;
+
 unsafe extern "C" {
     fn __chk_fail() -> !;
 }

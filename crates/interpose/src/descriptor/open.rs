@@ -3,8 +3,9 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::descriptor::{kept, returned, table, transfer};
+use crate::real::libc;
 use crate::signal::process;
-use crate::{failed, phase};
+use crate::{failed, linked, phase};
 
 pub(crate) use kept::note_inherited;
 
@@ -143,7 +144,8 @@ unsafe extern "C" fn kumi_interpose_fcntl64(fd: c_int, command: c_int, argument:
 /// Replaces close(2). A descriptor of the runtime counts as closed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_close(fd: c_int) -> c_int {
-    if kept::is_kept(fd) {
+    // In the program itself, the runtime's own calls come here as well.
+    if !linked::is_linked() && kept::is_kept(fd) {
         return failed(libc::EBADF);
     }
     table::closing(fd);
@@ -166,6 +168,9 @@ pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let numbers: Vec<c_uint> =
         open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     for fd in numbers.into_iter().filter(|fd| (first..=last).contains(fd)) {
+        if kept::is_kept(fd.cast_signed()) {
+            continue;
+        }
         // A number that was closed meanwhile fails, as it should.
         // SAFETY: the caller closes this descriptor.
         unsafe { kumi_interpose_close(fd.cast_signed()) };

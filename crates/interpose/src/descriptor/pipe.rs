@@ -13,6 +13,7 @@ use libc::ssize_t;
 
 use crate::descriptor::transfer::repeat;
 use crate::descriptor::{returned, table};
+use crate::real::libc;
 
 /// Makes the call if the descriptor is ready, or returns `EAGAIN`.
 pub(super) fn when_ready(fd: c_int, interest: Interest, call: impl FnOnce() -> isize) -> isize {

@@ -15,6 +15,7 @@ use libc::{nfds_t, pollfd};
 
 use crate::deadline::{Deadline, check};
 use crate::descriptor::{check_room, returned, table};
+use crate::real::libc;
 use crate::signal::section::{Section, handle_interruption, is_interrupted};
 use crate::{cancel, failed};
 

@@ -9,6 +9,7 @@ use libc::{fd_set, timeval};
 
 use crate::deadline::Deadline;
 use crate::descriptor::poll::{Chance, Several};
+use crate::real::libc;
 use crate::signal::section::Section;
 use crate::{cancel, failed};
 

@@ -15,6 +15,7 @@ use crate::cancel;
 use crate::descriptor::table::{self, Place};
 use crate::descriptor::transfer::{AGAIN, HAS_TIMEOUTS, repeat};
 use crate::descriptor::{check_room, open, pipe, returned};
+use crate::real::libc;
 
 /// The place of `fd` if it is a socket and the caller waits as a microprocess.
 #[inline]

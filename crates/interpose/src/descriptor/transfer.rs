@@ -9,6 +9,7 @@ use kumihimo_arch::system_call;
 use kumihimo_runtime::readiness::{Interest, Source};
 
 use crate::descriptor::table::{self, Place};
+use crate::real::libc;
 use crate::signal::section::{Section, handle_interruption, is_interrupted};
 
 /// Whether any socket may have a time-out (SO_RCVTIMEO, SO_SNDTIMEO): the program has set one, or

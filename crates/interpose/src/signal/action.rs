@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use libc::{sighandler_t, sigset_t};
 
+use crate::real::libc;
 use crate::signal::mask;
 use crate::signal::queue::Info;
 use crate::signal::set::bit;

@@ -7,6 +7,7 @@ use kumihimo_arch::signal_mask::NEVER_BLOCKED;
 use kumihimo_runtime::signals::{call_back, interrupts_program, is_on_runtimes_thread};
 
 use crate::phase;
+use crate::real::libc;
 use crate::record::own_signals;
 use crate::signal::kick;
 use crate::signal::queue::Info;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::sighandler_t;
 
+use crate::real::libc;
 use crate::signal::action::{Action, PLACES, is_handler, kernels, of};
 use crate::signal::entry::entry;
 use crate::signal::section;

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use kumihimo_arch::{queued_signal, system_call};
 
+use crate::real::libc;
 use crate::signal::queue::Info;
 
 /// The value of a kick: an address that no program can know to be one.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use kumihimo_arch::thread_attributes;
 use libc::sigset_t;
 
+use crate::real::libc;
 use crate::signal::thread::Signals;
 
 /// The mask of the calling thread, by asking the kernel or the runtime.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use kumihimo_runtime::signals::is_on_runtimes_thread;
 use libc::sigset_t;
 
+use crate::real::libc;
 use crate::record::{self, own_signals};
 use crate::signal::mask::{note, of_caller, of_context, set_of};
 use crate::signal::set::{bit, is_signal};
@@ -141,10 +142,10 @@ macro_rules! jump {
 }
 
 jump! {
-    kumi_interpose_longjmp "longjmp"
-    kumi_interpose__longjmp "_longjmp"
-    kumi_interpose_siglongjmp "siglongjmp"
-    kumi_interpose___longjmp_chk "__longjmp_chk"
+    kumi_interpose_longjmp "__wrap_longjmp"
+    kumi_interpose__longjmp "__wrap__longjmp"
+    kumi_interpose_siglongjmp "__wrap_siglongjmp"
+    kumi_interpose___longjmp_chk "__wrap___longjmp_chk"
 }
 
 /// Runs before setcontext(3) and swapcontext(3), which set the mask by the system call; the latter
@@ -164,7 +165,7 @@ unsafe extern "C" fn kumi_interpose_setcontext(_to: *const libc::ucontext_t) -> 
         "push rdi",
         "call {before}",
         "pop rdi",
-        "jmp setcontext",
+        "jmp __wrap_setcontext",
         before = sym before_context,
     )
 }
@@ -185,7 +186,7 @@ unsafe extern "C" fn kumi_interpose_swapcontext(
         "add rsp, 8",
         "pop rsi",
         "pop rdi",
-        "jmp swapcontext",
+        "jmp __wrap_swapcontext",
         before = sym before_context,
     )
 }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use kumihimo_arch::{signal_mask, system_call, tls};
 
+use crate::real::libc;
 use crate::record::{self, own_signals};
 use crate::signal::aside::{ASIDE, LISTENER, LOOK_AGAIN, look_again};
 use crate::signal::kick::{is_kick, kick, queue_to_process};

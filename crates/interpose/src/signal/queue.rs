@@ -8,6 +8,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use crate::real::libc;
 use crate::signal::set::bit;
 
 /// What the kernel tells about a signal; sigaction(2).

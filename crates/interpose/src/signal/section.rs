@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_runtime::signals::{interrupts_program, is_on_runtimes_thread};
 
+use crate::real::libc;
 use crate::record::{RECORD, own_signals};
 use crate::signal::action::{self, Disposition};
 use crate::signal::kick::kick;

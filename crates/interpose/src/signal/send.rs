@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use kumihimo_arch::{queued_signal, system_call};
 use libc::pthread_t;
 
+use crate::real::libc;
+use crate::real::libc::{pthread_sigqueue, raise};
 use crate::record::own_signals;
 use crate::signal::action::{self, Disposition};
 use crate::signal::kick::kick;
@@ -113,11 +115,6 @@ pub(crate) unsafe extern "C" fn kumi_interpose_pthread_kill(
     }
 }
 
-unsafe extern "C" {
-    fn pthread_sigqueue(thread: pthread_t, signal: c_int, value: *mut c_void) -> c_int;
-    fn raise(signal: c_int) -> c_int;
-}
-
 /// Replaces pthread_sigqueue(3). The value is passed as its pointer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_pthread_sigqueue(
@@ -162,8 +159,8 @@ pub(crate) unsafe extern "C" fn kumi_interpose_tgkill(
     }
     if process == -1 {
         // SAFETY: integers. tkill(2), which names no process.
-        return unsafe { libc::syscall(libc::SYS_tkill, number, signal) as c_int };
+        return unsafe { kumihimo_arch::call!(libc::SYS_tkill, number, signal) as c_int };
     }
     // SAFETY: integers.
-    unsafe { libc::syscall(libc::SYS_tgkill, process, number, signal) as c_int }
+    unsafe { kumihimo_arch::call!(libc::SYS_tgkill, process, number, signal) as c_int }
 }

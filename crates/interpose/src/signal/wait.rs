@@ -10,6 +10,7 @@ use libc::{sigset_t, timespec};
 
 use crate::cancel;
 use crate::deadline::{Deadline, check};
+use crate::real::libc;
 use crate::record::own_signals;
 use crate::signal::kick::is_kick;
 use crate::signal::queue::Info;

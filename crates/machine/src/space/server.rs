@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use kumihimo_arch::signal_mask;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -317,7 +318,10 @@ impl Server {
         // The thread inherits the mask, which blocks all signals. If no thread can be created, the
         // connection is closed, which the client reports.
         self.tracing.fetch_add(1, Ordering::Relaxed);
-        match std::thread::Builder::new().name("kumi-trace".into()).spawn(write) {
+        match signal_mask::spawn_blocked(
+            std::thread::Builder::new().name("kumi-trace".into()),
+            write,
+        ) {
             Ok(tracer) => self.tracers.push(tracer),
             Err(_) => drop(self.tracing.fetch_sub(1, Ordering::Relaxed)),
         }

@@ -15,6 +15,7 @@ use crate::memory::pool::{self, SlotKind};
 use crate::scheduler::instance::{self, Instance};
 
 pub use crate::api::builder::{Builder, OnPanic};
+pub use crate::api::linked::run_main;
 pub use crate::api::stack_watch::StackWatch;
 pub use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock};
 pub use crate::observe::dump::dump;
@@ -32,7 +33,7 @@ pub use kumihimo_resource::locking::Locking;
 
 /// Stack of the microprocess that [`Runtime::run`] starts, in bytes: the usual size of a main
 /// thread's stack.
-const MAIN_STACK: usize = 8 << 20;
+pub(super) const MAIN_STACK: usize = 8 << 20;
 
 /// Exit code of a process whose implicit runtime cannot be configured. The same as for a panic, by
 /// which other failures of such a start end `thread::spawn`.
@@ -211,7 +212,7 @@ where
     Ok(Builder::new().build()?.run(f))
 }
 
-fn run_one<F, T>(f: F) -> std::thread::Result<T>
+pub(super) fn run_one<F, T>(f: F) -> std::thread::Result<T>
 where
     F: FnOnce() -> T,
 {

@@ -346,6 +346,18 @@ pub(crate) unsafe fn may_switch_here() -> bool {
     fields == 0 && unsafe { running_here() }.is_some()
 }
 
+/// Whether code that runs here is in a section without events, or in a signal handler of the
+/// runtime.
+///
+/// # Safety
+/// The caller's standing is not `Foreign`.
+#[inline(always)]
+pub(crate) unsafe fn is_masked_here() -> bool {
+    const GUARD: usize = std::mem::offset_of!(KernelThread, guard);
+    // SAFETY: the caller's promise. One instruction, as in `may_switch_here`.
+    unsafe { cpu::gs_load64::<GUARD>() & 0xff_ffff_ffff != 0 }
+}
+
 /// Returns the offset of `STANDING` from the FS base, which is the same in every TLS block.
 pub(crate) fn standing_offset() -> isize {
     STANDING.with(|here| std::ptr::from_ref(here).addr().wrapping_sub(cpu::fs_base()).cast_signed())

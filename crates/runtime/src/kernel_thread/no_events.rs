@@ -4,11 +4,17 @@
 //! held could take the VP away. The returning microprocess would then wait for a VP whose carrier
 //! waits for that very lock.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
+use crate::kernel_thread::gs_record::{self, KernelThread, Standing, standing};
+
+thread_local! {
+    /// Number of sections that a kernel thread outside of the runtime is in.
+    static FOREIGN: Cell<u32> = const { Cell::new(0) };
+}
 
 /// Guard that defers events for the calling microprocess (paper P0, 3.3.2: the event mask). Nests.
 /// Costs two writes.
@@ -63,6 +69,8 @@ impl NoEvents {
         if masked {
             // SAFETY: not foreign, so GS is set.
             unsafe { KernelThread::begin_guard() }.mask();
+        } else {
+            FOREIGN.set(FOREIGN.get() + 1);
         }
         NoEvents { masked, _not_send: PhantomData }
     }
@@ -75,7 +83,21 @@ impl Drop for NoEvents {
         if self.masked {
             // SAFETY: as in `new`; nothing has switched, so the kernel thread is the same.
             unsafe { KernelThread::here() }.unmask();
+        } else {
+            FOREIGN.set(FOREIGN.get() - 1);
         }
+    }
+}
+
+/// Whether the caller is in a section without events, in a signal handler of the runtime, or a
+/// kernel thread of the runtime between two microprocesses. Waits and wake-ups there are those of
+/// the runtime itself.
+#[inline]
+pub fn is_in_runtime() -> bool {
+    match standing() {
+        Standing::Foreign => FOREIGN.get() != 0,
+        // SAFETY: not foreign, so GS is set.
+        _ => unsafe { gs_record::is_masked_here() },
     }
 }
 

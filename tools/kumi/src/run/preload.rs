@@ -8,7 +8,7 @@ use object::{Object, ObjectSection, ObjectSymbol};
 
 /// The names that the program calls, and what they do. In the order in which the dynamic linker
 /// searches them.
-const NAMES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_interpose.so"];
+const NAMES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_run.so"];
 /// Symbol of the second library with its version, padded with zeros.
 const VERSION: &str = "KUMIHIMO_INTERPOSE_VERSION";
 

@@ -11,7 +11,7 @@ use kumihimo_tests::place::Place;
 use kumihimo_tests::process::{Ended, finish, has_vps};
 
 pub const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
-pub const LIBRARIES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_interpose.so"];
+pub const LIBRARIES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_run.so"];
 
 /// The folder of `kumi`, with both libraries of this build.
 ///
@@ -30,7 +30,7 @@ pub fn folder() -> &'static Path {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo
             .current_dir(kumihimo_tests::root())
-            .args(["build", "--package", "kumihimo-interpose", "--package", "kumihimo-preload"])
+            .args(["build", "--package", "kumihimo-run", "--package", "kumihimo-preload"])
             .args(["--profile", profile, "--target-dir"])
             .arg(target);
         // Cargo sets these for the test. A build that differs in them is not the one that is there.

@@ -133,7 +133,7 @@ pub fn scripts() -> Result<Vec<PathBuf>, Failure> {
 /// Builds what runs, and returns the path of `kumi`. The libraries lie beside it.
 fn build(is_release: bool) -> Result<PathBuf, Failure> {
     let mut cargo = workspace::cargo();
-    cargo.args(["build", "-p", "kumi", "-p", "kumihimo-interpose", "-p", "kumihimo-preload"]);
+    cargo.args(["build", "-p", "kumi", "-p", "kumihimo-run", "-p", "kumihimo-preload"]);
     if is_release {
         cargo.arg("--release");
     }

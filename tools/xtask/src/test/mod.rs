@@ -191,7 +191,7 @@ fn build(build_set: BuildSet) -> Result<Vec<Binary>, Failure> {
 /// `kumi/run` ask for the same build, and find it done; the tour runs a server with them.
 fn build_preloaded() -> Result<(), Failure> {
     let mut cargo = workspace::cargo();
-    cargo.args(["build", "--package", "kumihimo-interpose", "--package", "kumihimo-preload"]);
+    cargo.args(["build", "--package", "kumihimo-run", "--package", "kumihimo-preload"]);
     let status = cargo.stdin(Stdio::null()).status().map_err(|e| format!("cargo: {e}"))?;
     if status.success() {
         return Ok(());

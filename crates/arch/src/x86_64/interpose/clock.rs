@@ -6,6 +6,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{call, runtime};
+use crate::machine::program::hooked;
 use crate::machine::tls::next;
 
 type ClockGettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
@@ -21,25 +22,13 @@ pub(crate) fn prepare() {
 
 // A weak symbol: programs that change the time for themselves define this function as well, and
 // theirs takes precedence.
-std::arch::global_asm!(
-    ".pushsection .text.clock_gettime, \"ax\", @progbits",
-    ".weak clock_gettime",
-    ".type clock_gettime, @function",
-    "clock_gettime:",
-    "jmp {own}",
-    ".size clock_gettime, . - clock_gettime",
-    ".popsection",
-    own = sym clock_gettime,
-);
+hooked!(weak CLOCK_GETTIME, "clock_gettime", clock_gettime);
 
 /// Replaces clock_gettime(2).
 ///
 /// # Safety
 /// Same requirements as clock_gettime(2).
-pub(super) unsafe extern "C" fn clock_gettime(
-    clock: libc::clockid_t,
-    to: *mut libc::timespec,
-) -> c_int {
+pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, to: *mut libc::timespec) -> c_int {
     if clock == libc::CLOCK_THREAD_CPUTIME_ID
         && let Some(used) = runtime().and_then(|runtime| runtime.cpu_time())
     {

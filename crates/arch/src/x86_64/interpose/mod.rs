@@ -24,6 +24,11 @@ pub(crate) mod scheduling;
 mod signals;
 
 pub(crate) use clock::prepare;
+pub use clock::{CLOCK_GETTIME, clock_gettime};
+pub use raw::{SYSCALL, syscall};
+pub use signals::{
+    PTHREAD_SIGMASK, SIGALTSTACK, SIGPROCMASK, pthread_sigmask, sigaltstack, sigprocmask,
+};
 
 use std::ffi::{c_int, c_long};
 

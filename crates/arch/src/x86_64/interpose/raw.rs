@@ -6,14 +6,17 @@
 use std::ffi::{c_int, c_long};
 
 use super::scheduling::{self, of_thread};
+use crate::machine::program::hooked;
+
 use super::{call, call_bound, failed, identity, is_own, signals};
+
+hooked!(SYSCALL, syscall, self::syscall);
 
 /// Replaces syscall(2). Variadic in C; a caller passes the arguments of a variadic function of
 /// integers as those of this one (System V ABI 3.2.3), and what it does not pass is not used.
 ///
 /// # Safety
 /// The requirements of the system call.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     number: c_long,
     a: usize,

@@ -5,7 +5,12 @@
 use std::ffi::{c_int, c_long};
 
 use super::{call, failed, runtime};
+use crate::machine::program::hooked;
 use crate::signal_mask::{BLOCKABLE, NEVER_BLOCKED};
+
+hooked!(PTHREAD_SIGMASK, pthread_sigmask, self::pthread_sigmask);
+hooked!(SIGPROCMASK, sigprocmask, self::sigprocmask);
+hooked!(SIGALTSTACK, sigaltstack, self::sigaltstack);
 
 const BYTES: usize = size_of::<u64>();
 
@@ -13,7 +18,6 @@ const BYTES: usize = size_of::<u64>();
 ///
 /// # Safety
 /// Same requirements as pthread_sigmask(3).
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_sigmask(
     how: c_int,
     set: *const libc::sigset_t,
@@ -32,7 +36,6 @@ pub unsafe extern "C" fn pthread_sigmask(
 ///
 /// # Safety
 /// Same requirements as sigprocmask(2).
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigprocmask(
     how: c_int,
     set: *const libc::sigset_t,
@@ -100,7 +103,6 @@ pub(super) unsafe fn change_mask(
 ///
 /// # Safety
 /// Same requirements as sigaltstack(2).
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaltstack(
     new: *const libc::stack_t,
     before: *mut libc::stack_t,

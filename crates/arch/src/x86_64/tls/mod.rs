@@ -47,8 +47,9 @@ mod exit;
 mod failure;
 mod glibc;
 pub(crate) use glibc::next_symbol::{next, next_sigaction};
+
 mod inner;
-mod interpose;
+pub(super) mod interpose;
 pub use interpose::dlopen::while_linking;
 pub use interpose::setxid;
 use interpose::{dlopen, fork};

@@ -14,6 +14,7 @@ use kumihimo_events::watchdog::Distrust;
 use kumihimo_queue::Design;
 
 use super::Builder;
+use crate::api::linked;
 use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, MAX_VPS};
 use crate::kernel_thread::fork;
 use crate::lifecycle::{process_handlers, shutdown};
@@ -72,6 +73,7 @@ impl Builder {
         if instance::running() {
             return Err(running());
         }
+        linked::before_start();
         process_handlers::install_once()?;
         let variable = match (config.stack, config.rust_min_stack) {
             (Some(bytes), _) => Some(("KUMI_STACK", bytes)),
@@ -93,6 +95,7 @@ impl Builder {
             shutdown::stop(&instance);
             return Err(e);
         }
+        linked::after_start();
         Ok(instance)
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::Trouble;
 use super::rivals::{repository, target_directory};
 
-const LIBRARIES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_interpose.so"];
+const LIBRARIES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_run.so"];
 
 /// Returns whether `kumi run` finds its libraries beside this program.
 pub fn is_there() -> bool {
@@ -26,7 +26,7 @@ pub fn build() -> Result<(), Trouble> {
     let release = folder == target_directory().join("release");
     if release || folder == target_directory().join("debug") {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "-p", "kumihimo-interpose", "-p", "kumihimo-preload"]);
+        cargo.args(["build", "--quiet", "-p", "kumihimo-run", "-p", "kumihimo-preload"]);
         if release {
             cargo.arg("--release");
         }

@@ -36,7 +36,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if !interposed::is_there() {
         text::say(
             "Left out: the libraries of `kumi run` are not beside this program (cargo build --release \
-             -p kumihimo-interpose -p kumihimo-preload).",
+             -p kumihimo-run -p kumihimo-preload).",
         );
         return Ok(());
     }

@@ -14,11 +14,18 @@ use std::sync::atomic::AtomicUsize;
 
 use crate::cpu::fs_base;
 use crate::machine::interpose::scheduling::{sched_setaffinity, sched_setscheduler};
+use crate::machine::program::hooked;
 use crate::machine::tls::glibc::next_symbol::next;
 use crate::machine::tls::inner::{Inner, ready};
 use crate::machine::tls::number;
 use crate::machine::tls::template::head;
 use crate::thread_attributes::runtime;
+
+hooked!(PTHREAD_GETATTR_NP, pthread_getattr_np, self::pthread_getattr_np);
+hooked!(PTHREAD_GETAFFINITY_NP, pthread_getaffinity_np, self::pthread_getaffinity_np);
+hooked!(PTHREAD_SETAFFINITY_NP, pthread_setaffinity_np, self::pthread_setaffinity_np);
+hooked!(PTHREAD_SETSCHEDPARAM, pthread_setschedparam, self::pthread_setschedparam);
+hooked!(PTHREAD_GETCPUCLOCKID, pthread_getcpuclockid, self::pthread_getcpuclockid);
 
 /// Returns the state if `thread` is a microprocess's block. A block whose microprocess called fork
 /// has a real thread ID in the child and does not count.
@@ -45,7 +52,6 @@ fn is_starting() -> bool {
 ///
 /// # Safety
 /// Same requirements as pthread_getattr_np(3).
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_getattr_np(
     thread: libc::pthread_t,
     attr: *mut libc::pthread_attr_t,
@@ -78,7 +84,6 @@ pub unsafe extern "C" fn pthread_getattr_np(
 ///
 /// # Safety
 /// Same requirements as pthread_getaffinity_np(3).
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_getaffinity_np(
     thread: libc::pthread_t,
     bytes: usize,
@@ -129,7 +134,6 @@ unsafe fn for_own(
 ///
 /// # Safety
 /// Same requirements as pthread_setaffinity_np(3).
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_setaffinity_np(
     thread: libc::pthread_t,
     bytes: usize,
@@ -152,7 +156,6 @@ pub unsafe extern "C" fn pthread_setaffinity_np(
 ///
 /// # Safety
 /// Same requirements as pthread_setschedparam(3).
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_setschedparam(
     thread: libc::pthread_t,
     policy: c_int,
@@ -176,7 +179,6 @@ pub unsafe extern "C" fn pthread_setschedparam(
 ///
 /// # Safety
 /// Same requirements as pthread_getcpuclockid(3).
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_getcpuclockid(
     thread: libc::pthread_t,
     clock: *mut libc::clockid_t,

@@ -8,7 +8,7 @@
 //!
 //! Each handles microprocesses and forwards all other calls to the C library.
 
-mod attr;
+pub mod attr;
 pub(crate) mod dlopen;
 pub(crate) mod fork;
 pub mod setxid;

@@ -1,6 +1,6 @@
 //! Directs all calls of replaced functions inside the library to the next definitions.
 
-include!("../preload/names.rs");
+include!("../interpose/names.rs");
 
 macro_rules! list {
     ($($name:ident)*) => { &[$(stringify!($name)),*] };
@@ -17,5 +17,5 @@ fn main() {
     // The runtime runs until the process ends, so dlclose(3) must not unmap the library.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=../preload/names.rs");
+    println!("cargo:rerun-if-changed=../interpose/names.rs");
 }
