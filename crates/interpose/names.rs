@@ -76,6 +76,7 @@ macro_rules! names {
             fcntl64
             socket
             socketpair
+            connect
             accept
             accept4
             eventfd

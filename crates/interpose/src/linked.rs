@@ -77,6 +77,11 @@ pub extern "C" fn begin_linked() {
         unsafe { libc::_exit(UNUSABLE) };
     }
     real::find_all();
+    if let Some((name, file)) = real::of_other_library() {
+        eprintln!(
+            "kumihimo: {file} has {name}, too: threads call it only where they wait in the kernel"
+        );
+    }
     set_hooks();
     register(Linked {
         before_start: start::prepare,

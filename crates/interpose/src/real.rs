@@ -9,7 +9,7 @@
 
 pub(crate) mod libc;
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 include!("../names.rs");
@@ -82,6 +82,27 @@ pub(crate) fn find_all() {
     // Those that this version of the C library does not have.
     // SAFETY: takes nothing.
     unsafe { libc::dlerror() };
+}
+
+/// A name whose next definition is not the C library's, and the file that has it.
+pub(crate) fn of_other_library() -> Option<(&'static str, String)> {
+    ALL.iter().find_map(|(name, at)| {
+        let at = at.load(Ordering::Relaxed);
+        // SAFETY: all zeroes are a valid value.
+        let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: the address is not used as one; a live structure.
+        let known = unsafe { libc::dladdr(std::ptr::with_exposed_provenance(at), &raw mut found) };
+        if known == 0 || found.dli_fname.is_null() || at == absent as *const () as usize {
+            return None;
+        }
+        // SAFETY: a string of the dynamic linker.
+        let file = unsafe { CStr::from_ptr(found.dli_fname) }.to_string_lossy().into_owned();
+        let base = file.rsplit('/').next().unwrap_or(&file);
+        // Before version 2.34, the C library had several files.
+        let own = ["libc.", "libc-", "libpthread", "librt"];
+        let is_own = own.iter().any(|own| base.starts_with(own));
+        (!is_own).then(|| (name.trim_end_matches('\0'), file))
+    })
 }
 
 /// Finds the next definition of `name` and stores its address.

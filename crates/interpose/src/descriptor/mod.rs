@@ -3,13 +3,14 @@
 //! - [`table`]: what is known of each number.
 //! - [`kept`]: the runtime's own descriptors, which the program does not close.
 //! - [`open`]: calls that make, copy and close descriptors.
-//! - [`socket`], [`pipe`]: transfers and connections; [`transfer`]: attempts and waits.
+//! - [`socket`], [`pipe`], [`connect`]: transfers and connections; [`transfer`]: attempts and waits.
 //! - [`poll`], [`select`], [`epoll`]: waits for one of several.
 //!
 //! O_NONBLOCK belongs to the open file, which other descriptors and processes share, so it is
 //! neither changed nor remembered here. An attempt on a socket is made with `MSG_DONTWAIT`; where
 //! it must wait, fcntl(2) says whether the program wants that.
 
+mod connect;
 mod epoll;
 mod kept;
 pub(crate) mod open;

@@ -91,6 +91,11 @@ impl Place {
         matches!(self.kind(fd), SOCKET | TCP | LOCAL_MESSAGES)
     }
 
+    /// Whether the file is a socket of TCP.
+    pub(super) fn is_tcp(&self, fd: i32) -> bool {
+        self.kind(fd) == TCP
+    }
+
     /// Whether a read that leaves room in its buffer has emptied the file. Not so for messages, and
     /// not where descriptors or credentials divide a stream (unix(7)).
     pub(super) fn short_read_empties(&self, fd: i32) -> bool {

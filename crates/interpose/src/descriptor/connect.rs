@@ -1,0 +1,71 @@
+//! connect(2) of TCP.
+//!
+//! connect(2) has no flag that keeps one call from waiting, so the file gets O_NONBLOCK for the
+//! length of the call. The socket is not connected then, so no other call waits for it, and the
+//! caller is not preempted meanwhile. A connection to a socket of this machine (unix(7)) waits
+//! without an event to tell of its end, and is the kernel's, like that of any other family.
+
+use std::ffi::c_int;
+
+use kumihimo_arch::kernel;
+use kumihimo_arch::system_call;
+use kumihimo_runtime::NoEvents;
+use kumihimo_runtime::park;
+use kumihimo_runtime::readiness::Interest;
+use libc::{sockaddr, socklen_t};
+
+use crate::cancel;
+use crate::descriptor::table::{self, Place};
+use crate::descriptor::transfer::{AGAIN, repeat};
+use crate::descriptor::{pipe, returned};
+use crate::real::libc;
+
+/// Begins the connection. Returns the kernel's result, or `None` if the program does not want to
+/// wait, and the call is to be made as it is.
+fn begin(fd: c_int, address: usize, length: socklen_t) -> Option<isize> {
+    let _events = NoEvents::new();
+    // SAFETY: integers, and the program's own arguments.
+    unsafe {
+        let flags = kernel::fcntl(fd, libc::F_GETFL, 0);
+        if flags < 0 || flags & libc::O_NONBLOCK != 0 {
+            return None;
+        }
+        kernel::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
+        let arguments = [fd as usize, address, length as usize, 0, 0, 0];
+        let done = system_call(libc::SYS_connect, arguments);
+        kernel::fcntl(fd, libc::F_SETFL, flags);
+        Some(done)
+    }
+}
+
+/// Waits until the connection that was begun is made, or has failed.
+fn finish(fd: c_int, place: &Place) -> isize {
+    const IN_PROGRESS: isize = -(libc::EINPROGRESS as isize);
+    let outcome = || -(table::option(fd, libc::SO_ERROR).unwrap_or(libc::EBADF) as isize);
+    let attempt = || pipe::when_ready(fd, Interest::Write, outcome);
+    match repeat(fd, place, Interest::Write, true, attempt, |_| false) {
+        // The time-out for sends has passed (socket(7)), or O_NONBLOCK was set meanwhile.
+        Some(AGAIN) | None => IN_PROGRESS,
+        Some(done) => done,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn kumi_interpose_connect(
+    fd: c_int,
+    address: *const sockaddr,
+    length: socklen_t,
+) -> c_int {
+    cancel::around(|| {
+        let place = if park::may_switch() { table::place(fd) } else { None };
+        if let Some(place) = place.filter(|place| place.is_tcp(fd))
+            && let Some(begun) = begin(fd, address.expose_provenance(), length)
+        {
+            let done =
+                if begun == -(libc::EINPROGRESS as isize) { finish(fd, place) } else { begun };
+            return returned(done) as c_int;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { libc::connect(fd, address, length) }
+    })
+}

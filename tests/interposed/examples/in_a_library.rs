@@ -1,0 +1,2 @@
+//! Does not compile: the macro is in a library.
+kumihimo::interpose!();
