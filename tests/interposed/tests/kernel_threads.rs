@@ -91,6 +91,7 @@ fn many_waits_at_once_need_few_kernel_threads() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("bound");
     listen(&listener, 2 * MANY as i32);
+    grow_descriptor_table(&listener);
     let accepted = thread::spawn(move || {
         (0..MANY).map(|_| listener.accept().expect("a connection").0).collect::<Vec<_>>()
     });
@@ -140,6 +141,17 @@ fn connection_that_waits_blocks_its_thread_only() {
         assert_eq!(flags & libc::O_NONBLOCK, 0, "the flag is the program's");
     }
     assert!(during < before + WAITING / 2, "{before} kernel threads, then {during}");
+}
+
+/// Has the kernel enlarge the table of descriptors now. While it does so, for milliseconds, all calls
+/// that make a descriptor block in the kernel, and each takes a kernel thread (`expand_fdtable` in
+/// fs/file.c).
+fn grow_descriptor_table(any: &TcpListener) {
+    // SAFETY: integers; the new descriptor is closed.
+    unsafe {
+        let highest = libc::fcntl(any.as_raw_fd(), libc::F_DUPFD, 3 * MANY as i32);
+        assert!(highest >= 0 && libc::close(highest) == 0, "{}", std::io::Error::last_os_error());
+    }
 }
 
 /// Changes the number of connections that wait to be accepted.
