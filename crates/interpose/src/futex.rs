@@ -35,8 +35,15 @@ unsafe extern "C-unwind" fn kumi_interpose_syscall(
         if phase::has_started() {
             match number {
                 libc::SYS_futex
-                    if b as c_int & libc::FUTEX_PRIVATE_FLAG != 0 && !park::is_in_runtime() =>
+                    if b as c_int & libc::FUTEX_PRIVATE_FLAG != 0 && park::is_in_runtime() =>
                 {
+                    // A lock of std that the program uses in a section without events has waiters
+                    // in the lot.
+                    if matches!(b as c_int & COMMAND, libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET) {
+                        lot::post(a);
+                    }
+                }
+                libc::SYS_futex if b as c_int & libc::FUTEX_PRIVATE_FLAG != 0 => {
                     if let Some(done) = futex(a, b as c_int, c as u32, d, e, f as u32) {
                         return done;
                     }
@@ -78,6 +85,9 @@ unsafe extern "C-unwind" fn kumi_interpose_syscall(
     }
 }
 
+/// The operation without its flags.
+const COMMAND: c_int = !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+
 /// All bits of `FUTEX_WAIT_BITSET`.
 const ANY: u32 = u32::MAX;
 
@@ -94,7 +104,7 @@ pub(crate) unsafe fn futex(
     bits: u32,
 ) -> Option<c_long> {
     let is_realtime = operation & libc::FUTEX_CLOCK_REALTIME != 0;
-    let command = operation & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+    let command = operation & COMMAND;
     // SAFETY: the caller's promise.
     unsafe {
         match command {

@@ -5,12 +5,11 @@
 //!
 //! - Program and runtime share one std, so the runtime's own calls come here as well, where they
 //!   are not system calls. A caller in a section without events, or on a kernel thread of the
-//!   runtime, gets the C library's function ([`is_own`]).
+//!   runtime, gets the C library's function ([`creates_for_runtime`]).
 //! - The runtime is any that the program starts, or one that starts at the first thread.
 //! - The names that `arch` defines for every program stay its own, and jump to this crate by hooks.
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use kumihimo_arch::{program, signal_mask, thread_start};
 use kumihimo_runtime::linked::{Linked, register};
@@ -21,17 +20,10 @@ use crate::phase::{self, Phase};
 use crate::real::{self, libc};
 use crate::start;
 
-static IS_LINKED: AtomicBool = AtomicBool::new(false);
-
-/// Whether the functions are in the program, and not in a preloaded library.
-#[inline]
-pub fn is_linked() -> bool {
-    IS_LINKED.load(Ordering::Relaxed)
-}
-
 /// Whether the caller is the runtime: a thread that it creates is no thread of the program.
 pub(crate) fn creates_for_runtime() -> bool {
-    is_linked() && (signal_mask::is_blocked() || thread_start::is_captured() || is_in_runtime())
+    phase::is_linked()
+        && (signal_mask::is_blocked() || thread_start::is_captured() || is_in_runtime())
 }
 
 /// The names that `arch` defines, and what they jump to in the program.
@@ -67,7 +59,7 @@ const UNUSABLE: i32 = 125;
 
 /// Begins in a program. `kumihimo::interpose!` has it called before `main`.
 pub extern "C" fn begin_linked() {
-    IS_LINKED.store(true, Ordering::Relaxed);
+    phase::set_linked();
     // SAFETY: a string, terminated by NUL.
     let preloaded =
         unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"KUMIHIMO_INTERPOSE_VERSION".as_ptr()) };

@@ -4,10 +4,10 @@
 #[cfg(not(loom))]
 mod real {
     pub(crate) use crate::real::libc;
-    pub(crate) use kumihimo_runtime::lock;
     pub(crate) use kumihimo_runtime::park;
+    pub(crate) use kumihimo_runtime::{Locked, NoEvents, lock};
     pub(crate) use std::cell::Cell;
-    pub(crate) use std::sync::{Mutex, atomic};
+    pub(crate) use std::sync::{Mutex, MutexGuard, TryLockError, atomic};
     pub(crate) use std::time::Instant;
 
     /// Orders an instruction with a LOCK prefix before later loads, which x86 does without a fence
@@ -19,6 +19,16 @@ mod real {
     }
 
     pub(crate) use std::sync::atomic::compiler_fence;
+
+    /// Acquires a lock of the runtime if it is free.
+    pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<(MutexGuard<'_, T>, NoEvents)> {
+        let events = NoEvents::new();
+        match mutex.try_lock() {
+            Ok(guard) => Some((guard, events)),
+            Err(TryLockError::Poisoned(poisoned)) => Some((poisoned.into_inner(), events)),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
 
     /// Reads a word of the program.
     ///

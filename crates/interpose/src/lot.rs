@@ -10,11 +10,14 @@
 
 #[cfg(not(loom))]
 use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::loom::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::loom::park::{self, Wait, Waiter};
-use crate::loom::{Cell, Instant, Mutex, after_lock_prefix, compiler_fence, lock};
+use crate::loom::{
+    Cell, Instant, Locked, Mutex, after_lock_prefix, compiler_fence, lock, try_lock,
+};
 
 use crate::record::own_signals;
 use crate::signal::section::{Section, handle_interruption, is_interrupted};
@@ -93,12 +96,89 @@ unsafe impl Send for List {}
 struct Bucket {
     /// Number of nodes in the list.
     waiting: AtomicU32,
+    /// Address whose waiters at a futex are to be woken by a thread that has the lock, [`NONE`], or
+    /// [`ALL`] of the bucket.
+    posted: AtomicUsize,
     list: Mutex<List>,
+}
+
+/// No address: a futex is aligned.
+const NONE: usize = 0;
+const ALL: usize = 1;
+
+/// The lock of a bucket. Whoever releases it looks for what was posted meanwhile.
+struct Held<'a> {
+    bucket: &'a Bucket,
+    list: Option<Locked<'a, List>>,
+}
+
+impl Bucket {
+    fn lock(&self) -> Held<'_> {
+        Held { bucket: self, list: Some(lock(&self.list)) }
+    }
+
+    /// Wakes the waiters at the posted address. If another thread has the lock, that one does.
+    fn serve_posted(&self) {
+        while self.posted.load(Ordering::Relaxed) != NONE {
+            let Some(mut list) = try_lock(&self.list) else { return };
+            let key = self.posted.swap(NONE, Ordering::AcqRel);
+            list.0.for_each(|list, node| {
+                let is_meant = key == ALL || node.key.load(Ordering::Relaxed) == key;
+                if is_meant && matches!(node.kind, Kind::Futex(_)) {
+                    self.take_out(list, node);
+                }
+                true
+            });
+            drop(list);
+            after_lock_prefix();
+        }
+    }
+
+    /// Takes a waiter out of the list, and wakes it.
+    fn take_out(&self, list: &mut List, node: &Node) {
+        list.remove(node);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        // Before the node may end.
+        let waiter = node.who.take();
+        // Release: pairs with `is_woken`. The node may end from here on.
+        node.woken.store(1, Ordering::Release);
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = List;
+    fn deref(&self) -> &List {
+        self.list.as_ref().expect("until the end")
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut List {
+        self.list.as_mut().expect("until the end")
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.list = None;
+        // The release is an instruction with a LOCK prefix. Either this load finds what was posted,
+        // or the poster finds the lock free.
+        after_lock_prefix();
+        self.bucket.serve_posted();
+    }
 }
 
 macro_rules! empty_bucket {
     () => {
-        Bucket { waiting: AtomicU32::new(0), list: Mutex::new(List { first: None, last: None }) }
+        Bucket {
+            waiting: AtomicU32::new(0),
+            posted: AtomicUsize::new(NONE),
+            list: Mutex::new(List { first: None, last: None }),
+        }
     };
 }
 
@@ -196,7 +276,7 @@ pub(crate) fn enter<R>(key: usize, kind: Kind, f: impl FnOnce(Entered<'_>) -> R)
     let node = Node::new(key, kind);
     let bucket = bucket(key);
     {
-        let mut list = lock(&bucket.list);
+        let mut list = bucket.lock();
         bucket.waiting.fetch_add(1, Ordering::SeqCst);
         list.push(&node);
     }
@@ -235,7 +315,7 @@ pub(crate) fn wait(
     let node = Node::new(key, kind);
     let bucket = bucket(key);
     {
-        let mut list = lock(&bucket.list);
+        let mut list = bucket.lock();
         // SeqCst, and the look after it: a waker changes the object and then reads the count
         // (`wake`). One of both sees what the other has written.
         bucket.waiting.fetch_add(1, Ordering::SeqCst);
@@ -290,7 +370,7 @@ impl Entered<'_> {
         // A requeue may move the node to another bucket meanwhile.
         loop {
             let at = bucket(self.node.key.load(Ordering::Relaxed));
-            let mut list = lock(&at.list);
+            let mut list = at.lock();
             if self.is_woken() {
                 return false;
             }
@@ -324,27 +404,40 @@ pub(crate) fn wake(key: usize, most: usize, is_meant: impl FnMut(Kind) -> bool) 
 fn wake_waiting(key: usize, most: usize, mut is_meant: impl FnMut(Kind) -> bool) -> usize {
     let _section = Section::enter();
     let bucket = bucket(key);
-    let mut list = lock(&bucket.list);
+    let mut list = bucket.lock();
     let mut woken = 0;
     list.for_each(|list, node| {
         if woken == most {
             return false;
         }
         if node.key.load(Ordering::Relaxed) == key && is_meant(node.kind) {
-            list.remove(node);
-            bucket.waiting.fetch_sub(1, Ordering::Relaxed);
-            // Before the node may end.
-            let who = node.who.take();
-            // Release: pairs with `is_woken`. The node may end from here on.
-            node.woken.store(1, Ordering::Release);
-            if let Some(who) = who {
-                who.wake();
-            }
+            bucket.take_out(list, node);
             woken += 1;
         }
         true
     });
     woken
+}
+
+/// Wakes all waiters at the futex `key`, for a caller in a section without events: it may hold locks
+/// that a waker needs, so it does not wait for the bucket's.
+#[cold]
+pub(crate) fn post(key: usize) {
+    if !may_wait(key) {
+        return;
+    }
+    let bucket = bucket(key);
+    let mut now = NONE;
+    loop {
+        let wanted = if now == NONE || now == key { key } else { ALL };
+        // AcqRel: the thread that serves it has what this one has written.
+        match bucket.posted.compare_exchange(now, wanted, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(other) => now = other,
+        }
+    }
+    after_lock_prefix();
+    bucket.serve_posted();
 }
 
 /// Wakes the first waiter at `key` if it is of this kind, and leaves it in the lot. Returns whether
@@ -355,7 +448,7 @@ pub(crate) fn nudge_first(key: usize, kind: Kind) -> bool {
     }
     let _section = Section::enter();
     let mut is_first = false;
-    lock(&bucket(key).list).for_each(|_, node| {
+    bucket(key).lock().for_each(|_, node| {
         if node.key.load(Ordering::Relaxed) != key {
             return true;
         }
@@ -382,7 +475,7 @@ pub(crate) fn requeue(
     let (source, target) = (bucket(from), bucket(to));
     let mut moved = 0;
     if std::ptr::eq(source, target) {
-        lock(&source.list).for_each(|_, node| {
+        source.lock().for_each(|_, node| {
             if moved < most && node.key.load(Ordering::Relaxed) == from && is_meant(node.kind) {
                 node.key.store(to, Ordering::Relaxed);
                 moved += 1;
@@ -394,8 +487,8 @@ pub(crate) fn requeue(
     // Two buckets are locked in the order of their addresses.
     let first = std::ptr::from_ref(source) < std::ptr::from_ref(target);
     let (low, high) = if first { (source, target) } else { (target, source) };
-    let mut low = lock(&low.list);
-    let mut high = lock(&high.list);
+    let mut low = low.lock();
+    let mut high = high.lock();
     let (source_list, target_list) =
         if first { (&mut *low, &mut *high) } else { (&mut *high, &mut *low) };
     source_list.for_each(|list, node| {

@@ -1,7 +1,7 @@
-//! Whether the runtime has started in this process.
+//! Whether the runtime has started in this process, and how the functions came into it.
 
 use crate::real::libc;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -46,4 +46,17 @@ pub(crate) fn set(phase: Phase) {
     // SAFETY: takes nothing.
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     PHASE.store(phase as u8, Ordering::Release);
+}
+
+static IS_LINKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the functions are in the program, and not in a preloaded library.
+#[inline]
+pub(crate) fn is_linked() -> bool {
+    IS_LINKED.load(Ordering::Relaxed)
+}
+
+/// Notes that the functions are in the program.
+pub(crate) fn set_linked() {
+    IS_LINKED.store(true, Ordering::Relaxed);
 }

@@ -10,7 +10,7 @@ use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
 
 use crate::phase::{self, Phase};
 use crate::real::libc;
-use crate::{count, descriptor, last, linked, lot, options, scheduling, signal};
+use crate::{count, descriptor, last, lot, options, scheduling, signal};
 
 /// Starts the runtime if that has not been tried yet. Returns whether it runs.
 pub(crate) fn start() -> bool {
@@ -24,7 +24,7 @@ pub(crate) fn start() -> bool {
 fn start_once() -> bool {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
-        if !linked::is_linked() {
+        if !phase::is_linked() {
             prepare();
         }
         // A program whose threads all wait may go on when a signal arrives, or another process
@@ -52,7 +52,7 @@ fn start_once() -> bool {
             count::report_at_exit();
         }
         let state = match failure {
-            None if linked::is_linked() => return,
+            None if phase::is_linked() => return,
             None => Phase::Started,
             Some(why) if options::get().strict => {
                 eprintln!("kumi run: {why}; --strict allows no kernel threads");
@@ -60,7 +60,7 @@ fn start_once() -> bool {
                 unsafe { libc::_exit(125) }
             }
             Some(why) => {
-                let name = if linked::is_linked() { "kumihimo" } else { "kumi run" };
+                let name = if phase::is_linked() { "kumihimo" } else { "kumi run" };
                 eprintln!("{name}: {why}; the program's threads are kernel threads");
                 Phase::Off
             }

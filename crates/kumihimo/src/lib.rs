@@ -60,7 +60,8 @@
 pub mod future;
 
 /// Defines the C library's threads, locks and waits anew for the whole program, so that
-/// `std::thread`, `std::sync` and `std::net` wait as microprocesses in all of its crates, unchanged.
+/// `std::thread`, `std::sync` and `std::net` wait as microprocesses in all of its crates,
+/// unchanged.
 ///
 /// Stands once, at the root of a program that is linked dynamically to glibc. The book has a guide:
 /// `guides/unmodified.md`.

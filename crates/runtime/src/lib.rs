@@ -63,8 +63,9 @@ pub use kumihimo_events::wakeup;
 
 #[cfg(not(loom))]
 pub use crate::{
-    api::{linked, runtime},
+    api::runtime,
     kernel_thread::no_events::{Locked, NoEvents, lock},
+    lifecycle::linked,
     observe::debug,
     process::mode::supports,
     resource::{builtin_kinds, kind_table, membership, region},

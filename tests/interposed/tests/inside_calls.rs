@@ -1,9 +1,9 @@
 //! The runtime makes its own system calls without the functions of the C library that
 //! `kumihimo::interpose!` replaces.
 //!
-//! This program defines each of them as a jump to the next definition that is counted if the
-//! runtime calls it: in a section without events, or on a kernel thread that carries microprocesses.
-//! std's locks wait there by `syscall`, and std closes descriptors, in builds for tests after a look
+//! This program defines each of them as a jump to the next definition, and notes a call by the
+//! runtime: in a section without events, or on a kernel thread between two microprocesses. std's
+//! locks wait there by `syscall`, and std closes descriptors, in builds for tests after a look
 //! whether they are open. `crates/interpose` leaves all of them to the kernel.
 
 use std::ffi::{CStr, c_char};

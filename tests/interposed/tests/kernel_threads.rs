@@ -143,9 +143,9 @@ fn connection_that_waits_blocks_its_thread_only() {
     assert!(during < before + WAITING / 2, "{before} kernel threads, then {during}");
 }
 
-/// Has the kernel enlarge the table of descriptors now. While it does so, for milliseconds, all calls
-/// that make a descriptor block in the kernel, and each takes a kernel thread (`expand_fdtable` in
-/// fs/file.c).
+/// Has the kernel enlarge the table of descriptors now. While it does so, for milliseconds, all
+/// calls that make a descriptor block in the kernel, and each takes a kernel thread
+/// (`expand_fdtable` in fs/file.c).
 fn grow_descriptor_table(any: &TcpListener) {
     // SAFETY: integers; the new descriptor is closed.
     unsafe {

@@ -174,6 +174,25 @@ fn both_kinds_of_thread_share_locks_of_std() {
     assert_eq!(*sum.lock().expect("not poisoned"), 10_000);
 }
 
+/// A thread in a section without events wakes threads of std.
+#[test]
+fn wake_up_without_events_reaches_its_thread() {
+    let threads: Vec<_> = (0..32)
+        .map(|_| {
+            thread::spawn(|| {
+                for _ in 0..100 {
+                    thread::park();
+                }
+            })
+        })
+        .collect();
+    while threads.iter().any(|thread| !thread.is_finished()) {
+        let _events = kumihimo::runtime::NoEvents::new();
+        threads.iter().for_each(|thread| thread.thread().unpark());
+    }
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+}
+
 /// Threads that compute are preempted, and those beside them go on.
 #[test]
 fn computing_threads_let_others_run() {

@@ -3,6 +3,7 @@
 pub mod cpu;
 mod exec;
 pub use exec::while_executing;
+mod hook;
 pub mod inject;
 mod interpose;
 pub mod interrupted;

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicUsize;
 
-use crate::machine::program::hooked;
+use crate::machine::hook::hooked;
 use crate::machine::tls::next;
 
 /// A start routine of pthread_create(3) and its argument.

@@ -3,7 +3,8 @@
 //! - [`table`]: what is known of each number.
 //! - [`kept`]: the runtime's own descriptors, which the program does not close.
 //! - [`open`]: calls that make, copy and close descriptors.
-//! - [`socket`], [`pipe`], [`connect`]: transfers and connections; [`transfer`]: attempts and waits.
+//! - [`socket`], [`pipe`], [`connect`]: transfers and connections; [`transfer`]: attempts and
+//!   waits.
 //! - [`poll`], [`select`], [`epoll`]: waits for one of several.
 //!
 //! O_NONBLOCK belongs to the open file, which other descriptors and processes share, so it is

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use crate::descriptor::{kept, returned, table, transfer};
 use crate::real::libc;
 use crate::signal::process;
-use crate::{failed, linked, phase};
+use crate::{failed, phase};
 
 pub(crate) use kept::note_inherited;
 
@@ -145,7 +145,7 @@ unsafe extern "C" fn kumi_interpose_fcntl64(fd: c_int, command: c_int, argument:
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_close(fd: c_int) -> c_int {
     // In the program itself, the runtime's own calls come here as well.
-    if !linked::is_linked() && kept::is_kept(fd) {
+    if !phase::is_linked() && kept::is_kept(fd) {
         return failed(libc::EBADF);
     }
     table::closing(fd);

@@ -119,7 +119,7 @@ fn or_busy(done: bool) -> c_int {
 pub(crate) mod primitives {
     pub(crate) use super::{c as libc, park};
     pub(crate) use ::loom::cell::Cell;
-    pub(crate) use ::loom::sync::{Mutex, MutexGuard, atomic};
+    pub(crate) use ::loom::sync::{Mutex, MutexGuard, MutexGuard as Locked, atomic};
 
     /// The kernel thread's half of the clock: whether the caller's deadline has passed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,6 +133,10 @@ pub(crate) mod primitives {
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().expect("no model poisons a lock")
+    }
+
+    pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<(MutexGuard<'_, T>, ())> {
+        mutex.try_lock().ok().map(|guard| (guard, ()))
     }
 
     /// x86 does not reorder an instruction with a LOCK prefix and a later load. loom takes SeqCst

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use loom::cell::Cell;
 use loom::model::Builder;
-use loom::sync::atomic::Ordering::{Relaxed, Release};
+use loom::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use loom::thread;
 
 use crate::condition;
@@ -372,6 +372,30 @@ fn futex_wait(word: usize, value: u32, deadline: Deadline) -> i64 {
 
 fn futex_wake(word: usize, most: u32) -> i64 {
     unsafe { futex(word, libc::FUTEX_WAKE | PRIVATE, most, 0, 0, 0) }.expect("handled")
+}
+
+/// A wake-up that is posted while another thread has the bucket's lock is not lost.
+#[test]
+fn posted_wake_up_reaches_the_waiter() {
+    explore(3, || {
+        let guarded = Guarded::new(0);
+        let waiters: Vec<Box<dyn FnOnce() + Send>> = (0..2)
+            .map(|_| {
+                let other = guarded.clone();
+                Box::new(move || {
+                    while other.object().state().load(Relaxed) == 0 {
+                        futex_wait(other.object().word(), 0, Deadline::Never);
+                    }
+                }) as Box<dyn FnOnce() + Send>
+            })
+            .collect();
+        let Ok(waiters) = <[_; 2]>::try_from(waiters) else { unreachable!() };
+        beside(waiters, || {
+            guarded.object().state().store(1, Release);
+            loom::sync::atomic::fence(SeqCst);
+            lot::post(guarded.object().word());
+        });
+    });
 }
 
 /// The program changes the word by a plain store, which a load may overtake.

@@ -6,7 +6,6 @@
 pub(crate) mod builder;
 pub(crate) mod handle;
 pub(crate) mod join_handle;
-pub mod linked;
 pub(crate) mod one_to_one;
 pub mod runtime;
 pub(crate) mod scope;

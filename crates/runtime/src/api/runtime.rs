@@ -5,17 +5,17 @@
 
 use std::io;
 use std::panic::resume_unwind;
+use std::process::{ExitCode, Termination};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kumihimo_policy::Priority;
 
 use crate::lifecycle::spawn::{self, SpawnRequest};
-use crate::lifecycle::{join, shutdown};
+use crate::lifecycle::{join, linked, shutdown};
 use crate::memory::pool::{self, SlotKind};
 use crate::scheduler::instance::{self, Instance};
 
 pub use crate::api::builder::{Builder, OnPanic};
-pub use crate::api::linked::run_main;
 pub use crate::api::stack_watch::StackWatch;
 pub use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock};
 pub use crate::observe::dump::dump;
@@ -33,7 +33,7 @@ pub use kumihimo_resource::locking::Locking;
 
 /// Stack of the microprocess that [`Runtime::run`] starts, in bytes: the usual size of a main
 /// thread's stack.
-pub(super) const MAIN_STACK: usize = 8 << 20;
+const MAIN_STACK: usize = 8 << 20;
 
 /// Exit code of a process whose implicit runtime cannot be configured. The same as for a panic, by
 /// which other failures of such a start end `thread::spawn`.
@@ -212,7 +212,7 @@ where
     Ok(Builder::new().build()?.run(f))
 }
 
-pub(super) fn run_one<F, T>(f: F) -> std::thread::Result<T>
+fn run_one<F, T>(f: F) -> std::thread::Result<T>
 where
     F: FnOnce() -> T,
 {
@@ -238,6 +238,54 @@ where
     // SAFETY: `wait` returned true, so the outcome exists; it is taken once. It outlives no borrow
     // of `f`, because the caller waits here.
     unsafe { spawn::take(started.who.mp, started.outcome) }
+}
+
+/// Exit code of a program whose runtime cannot start, or whose `main` panics: that of a panic.
+const FAILED: u8 = START_FAILED as u8;
+
+/// Runs `main` as a microprocess in a runtime with the default settings. Returns the exit code of
+/// the program, which ends then with all of its threads, as std's do. `#[kumihimo::main]` calls it.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+/// use std::process::ExitCode;
+///
+/// fn program() -> Result<(), std::num::ParseIntError> {
+///     assert_eq!(thread::current().name(), Some("main"));
+///     "1".parse::<u32>().map(|_| ())
+/// }
+///
+/// fn main() -> ExitCode {
+///     kumihimo::runtime::run_main(program)
+/// }
+/// ```
+pub fn run_main<T: Termination + 'static>(main: fn() -> T) -> ExitCode {
+    // Threads of the program may wait for a signal, or for another process.
+    let on_deadlock = if linked::is_linked() { OnDeadlock::Ignore } else { OnDeadlock::default() };
+    let runtime = match Builder::new().on_deadlock(on_deadlock).build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("kumihimo: {error}");
+            return FAILED.into();
+        }
+    };
+    let body = move || main().report();
+    let outcome = if linked::is_linked() {
+        // A thread as any other of the program.
+        std::thread::Builder::new()
+            .name("main".into())
+            .stack_size(MAIN_STACK)
+            .spawn(body)
+            .map_err(|error| Box::new(error) as Box<dyn std::any::Any + Send>)
+            .and_then(std::thread::JoinHandle::join)
+    } else {
+        run_one(body)
+    };
+    // It ends with the process.
+    std::mem::forget(runtime);
+    outcome.unwrap_or(FAILED.into())
 }
 
 /// Starts the default runtime if none runs. Called by the first spawn of a program that built none.

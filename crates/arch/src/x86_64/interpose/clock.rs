@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{call, runtime};
-use crate::machine::program::hooked;
+use crate::machine::hook::hooked;
 use crate::machine::tls::next;
 
 type ClockGettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;

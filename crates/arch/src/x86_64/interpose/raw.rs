@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_long};
 
 use super::scheduling::{self, of_thread};
-use crate::machine::program::hooked;
+use crate::machine::hook::hooked;
 
 use super::{call, call_bound, failed, identity, is_own, signals};
 

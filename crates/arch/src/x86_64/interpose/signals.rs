@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_long};
 
 use super::{call, failed, runtime};
-use crate::machine::program::hooked;
+use crate::machine::hook::hooked;
 use crate::signal_mask::{BLOCKABLE, NEVER_BLOCKED};
 
 hooked!(PTHREAD_SIGMASK, pthread_sigmask, self::pthread_sigmask);

@@ -14,10 +14,9 @@ use kumihimo_events::watchdog::Distrust;
 use kumihimo_queue::Design;
 
 use super::Builder;
-use crate::api::linked;
 use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, MAX_VPS};
 use crate::kernel_thread::fork;
-use crate::lifecycle::{process_handlers, shutdown};
+use crate::lifecycle::{linked, process_handlers, shutdown};
 use crate::memory::pool::{self, SlotKind};
 use crate::observe::dump_signal;
 use crate::priority::placement::Placer;

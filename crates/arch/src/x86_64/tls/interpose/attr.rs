@@ -13,8 +13,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::AtomicUsize;
 
 use crate::cpu::fs_base;
+use crate::machine::hook::hooked;
 use crate::machine::interpose::scheduling::{sched_setaffinity, sched_setscheduler};
-use crate::machine::program::hooked;
 use crate::machine::tls::glibc::next_symbol::next;
 use crate::machine::tls::inner::{Inner, ready};
 use crate::machine::tls::number;
