@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use kumihimo_arch::interrupted;
+use kumihimo_arch::{interrupted, kernel};
 
 /// Signals are numbered 1 to 64.
 const SIGNALS: usize = 65;
@@ -50,7 +50,7 @@ pub(crate) fn install(signal: i32, handler: Handler) -> io::Result<()> {
     // SAFETY: all zeros is a valid sigaction.
     let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: two live actions; the handler is async-signal-safe.
-    if unsafe { kumihimo_arch::kernel::sigaction(signal, &action, &mut previous) } != 0 {
+    if unsafe { kernel::sigaction(signal, &action, &mut previous) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let place = &PREVIOUS[signal as usize];
@@ -97,8 +97,7 @@ fn discarded_signals() -> u64 {
         // SAFETY: all zeros is a valid sigaction.
         let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: a live action to be written.
-        let asked =
-            unsafe { kumihimo_arch::kernel::sigaction(signal, std::ptr::null(), &mut now) } == 0;
+        let asked = unsafe { kernel::sigaction(signal, std::ptr::null(), &mut now) } == 0;
         asked && matches!(now.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
     };
     IGNORED_BY_DEFAULT
@@ -130,7 +129,7 @@ fn update_masks(installed: u64, open: u64) {
         // SAFETY: all zeros is a valid sigaction.
         let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: a live action to be written.
-        if unsafe { kumihimo_arch::kernel::sigaction(signal, std::ptr::null(), &mut now) } != 0 {
+        if unsafe { kernel::sigaction(signal, std::ptr::null(), &mut now) } != 0 {
             continue;
         }
         // SAFETY: a live set.
@@ -140,13 +139,7 @@ fn update_masks(installed: u64, open: u64) {
             .all(|signal| held(signal) != (open >> (signal - 1) & 1 == 1));
         if now.sa_sigaction == handler && !fits {
             // SAFETY: a live action; the same handler.
-            unsafe {
-                kumihimo_arch::kernel::sigaction(
-                    signal,
-                    &action(handler, open),
-                    std::ptr::null_mut(),
-                )
-            };
+            unsafe { kernel::sigaction(signal, &action(handler, open), std::ptr::null_mut()) };
         }
     }
 }
@@ -157,8 +150,7 @@ pub(crate) fn is_installed(signal: i32) -> bool {
     // SAFETY: all zeros is a valid sigaction.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: a live action to be written.
-    let asked =
-        unsafe { kumihimo_arch::kernel::sigaction(signal, std::ptr::null(), &mut now) } == 0;
+    let asked = unsafe { kernel::sigaction(signal, std::ptr::null(), &mut now) } == 0;
     asked && ours != 0 && now.sa_sigaction == ours
 }
 
@@ -184,7 +176,7 @@ pub(crate) unsafe fn fail_restarted_call(context: *mut libc::ucontext_t) {
     // SAFETY: all zeros is a valid set.
     let mut waiting: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: a live set to be written.
-    if unsafe { kumihimo_arch::kernel::sigpending(&mut waiting) } != 0 {
+    if unsafe { kernel::sigpending(&mut waiting) } != 0 {
         return;
     }
     // The kernel delivers the lowest signal first, and the flags of its handler decide.
@@ -197,10 +189,8 @@ pub(crate) unsafe fn fail_restarted_call(context: *mut libc::ucontext_t) {
         // SAFETY: all zeros is a valid sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: a live action to be written.
-        if !comes
-            || unsafe { kumihimo_arch::kernel::sigaction(signal, std::ptr::null(), &mut action) }
-                != 0
-        {
+        let mut ask = || unsafe { kernel::sigaction(signal, std::ptr::null(), &mut action) };
+        if !comes || ask() != 0 {
             continue;
         }
         if !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
@@ -236,8 +226,8 @@ pub(crate) unsafe fn chain_to_previous(
             // A breakpoint without a debugger: the process ends by the same signal as it would
             // without our handler.
             // The signal is delivered when the handler returns and unblocks it.
-            kumihimo_arch::kernel::reset_action(signal);
-            kumihimo_arch::kernel::raise(signal);
+            kernel::reset_action(signal);
+            kernel::raise(signal);
         }
         _ if flags & libc::SA_SIGINFO as usize != 0 => {
             // SAFETY: the application's handler, installed with SA_SIGINFO.
