@@ -94,3 +94,62 @@ fn now(clock: libc::clockid_t) -> libc::timespec {
     unsafe { libc::clock_gettime(clock, &raw mut now) };
     now
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MONOTONIC: libc::clockid_t = libc::CLOCK_MONOTONIC;
+
+    fn time(tv_sec: i64, tv_nsec: i64) -> libc::timespec {
+        libc::timespec { tv_sec, tv_nsec }
+    }
+
+    #[test]
+    fn nanoseconds_are_a_fraction_of_a_second() {
+        assert_eq!(check(&time(-1, 999_999_999)), Ok(()));
+        assert_eq!(check(&time(1, 1_000_000_000)), Err(libc::EINVAL));
+        assert_eq!(check(&time(1, -1)), Err(libc::EINVAL));
+    }
+
+    #[test]
+    fn other_clocks_are_refused() {
+        let at = time(1, 0);
+        // SAFETY: a live time.
+        let on = |clock| unsafe { Deadline::at(clock, &raw const at) }.map(|_| ());
+        assert_eq!(on(libc::CLOCK_REALTIME), Ok(()));
+        assert_eq!(on(libc::CLOCK_PROCESS_CPUTIME_ID), Err(libc::EINVAL));
+    }
+
+    #[test]
+    fn past_has_no_time_left() {
+        for at in [time(0, 0), time(i64::MIN, 0)] {
+            let deadline = Deadline::At(MONOTONIC, at);
+            assert_eq!(deadline.left(), Some(Duration::ZERO));
+            assert!(deadline.has_passed());
+        }
+    }
+
+    #[test]
+    fn remote_future_is_never() {
+        let deadline = Deadline::At(MONOTONIC, time(i64::MAX, 0));
+        assert_eq!((deadline.left(), deadline.instant()), (None, None));
+        assert!(!deadline.has_passed());
+        assert!(!Deadline::after(Duration::MAX).is_some());
+    }
+
+    #[test]
+    fn length_ends_at_that_time_from_now() {
+        let length = Duration::new(3600, 999_999_999);
+        let before = now(MONOTONIC);
+        let Deadline::At(clock, at) = Deadline::after(length) else { panic!("a deadline") };
+        let after = now(MONOTONIC);
+        let nanoseconds = |time: libc::timespec| {
+            i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+        };
+        let length = length.as_nanos().cast_signed();
+        assert_eq!((clock, check(&at)), (MONOTONIC, Ok(())));
+        let ends = nanoseconds(before) + length..=nanoseconds(after) + length;
+        assert!(ends.contains(&nanoseconds(at)));
+    }
+}

@@ -105,3 +105,14 @@ fn forget_libraries() {
         env::remove_var(NAME);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_of_the_report_may_contain_commas() {
+        assert_eq!(split(b"strict=on"), (&b"strict=on"[..], None));
+        assert_eq!(split(b"a=b,report=/x,y,report=z"), (&b"a=b"[..], Some(&b"/x,y,report=z"[..])));
+    }
+}
