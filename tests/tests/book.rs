@@ -14,13 +14,14 @@ const LENGTH: std::ops::RangeInclusive<usize> = 300..=1200;
 const ANY_LENGTH: [&str; 3] = ["reference", "decisions", "benchmarks"];
 
 /// What a code block may be: `rs` is Rust that is included. Without a name it is text.
-const LANGUAGES: [&str; 12] = [
+const LANGUAGES: [&str; 13] = [
     "",
     "rust",
     "rs",
     "rust,no_run",
     "rust,should_panic",
     "rust,compile_fail",
+    "diff",
     "sh",
     "text",
     "toml",

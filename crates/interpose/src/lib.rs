@@ -61,7 +61,7 @@ mod spin;
 mod start;
 mod thread;
 
-pub use linked::begin_linked;
+pub use linked::{Note, begin_linked};
 pub use options::{Heap, begin_preloaded};
 
 use crate::real::libc;

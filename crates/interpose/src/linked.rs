@@ -93,6 +93,21 @@ fn say(text: &CStr) {
     unsafe { kumihimo_arch::kernel::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
 }
 
+/// A note of the program (elf(5)), by which `kumi run` recognises it.
+#[derive(Debug)]
+#[repr(C, align(4))]
+pub struct Note {
+    name_bytes: u32,
+    bytes: u32,
+    kind: u32,
+    name: [u8; 12],
+}
+
+impl Note {
+    /// The note.
+    pub const NEW: Note = Note { name_bytes: 9, bytes: 0, kind: 1, name: *b"Kumihimo\0\0\0\0" };
+}
+
 /// Defines the names of the C library in the program, and begins before its `main`. The book has a
 /// guide.
 #[macro_export]
@@ -111,8 +126,10 @@ macro_rules! interpose {
             );
 
             /// Two definitions are an error: the macro is used more than once.
+            #[used]
             #[unsafe(no_mangle)]
-            static KUMIHIMO_INTERPOSE_IS_USED_MORE_THAN_ONCE: u8 = 0;
+            #[unsafe(link_section = ".note.kumihimo")]
+            static KUMIHIMO_INTERPOSE_IS_USED_MORE_THAN_ONCE: $crate::Note = $crate::Note::NEW;
 
             #[used]
             #[unsafe(link_section = ".init_array")]

@@ -106,7 +106,7 @@ struct Bucket {
 const NONE: usize = 0;
 const ALL: usize = 1;
 
-/// The lock of a bucket. Whoever releases it looks for what was posted meanwhile.
+/// The lock of a bucket. The thread that releases it looks for what was posted meanwhile.
 struct Held<'a> {
     bucket: &'a Bucket,
     list: Option<Locked<'a, List>>,
@@ -419,8 +419,8 @@ fn wake_waiting(key: usize, most: usize, mut is_meant: impl FnMut(Kind) -> bool)
     woken
 }
 
-/// Wakes all waiters at the futex `key`, for a caller in a section without events: it may hold locks
-/// that a waker needs, so it does not wait for the bucket's.
+/// Wakes all waiters at the futex `key`, for a caller in a section without events: it may hold
+/// locks that a waker needs, so it does not wait for the bucket's.
 #[cold]
 pub(crate) fn post(key: usize) {
     if !may_wait(key) {

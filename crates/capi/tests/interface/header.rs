@@ -171,9 +171,13 @@ fn exported_symbols_are_the_listed_ones() {
     }
     let listed = listed();
     assert_eq!(exported(&shared_library()), listed);
-    // Symbols that the list lacks are not visible in that library. cargo's own exports all.
-    let built: BTreeSet<_> =
-        exported(&libraries().join("libkumihimo_c.so")).into_iter().map(|(name, _)| name).collect();
+    // Symbols that the list lacks are not visible in that library. cargo's own exports all, in a
+    // build of the whole workspace those of the feature `interpose` of `kumihimo` as well.
+    let built: BTreeSet<_> = exported(&libraries().join("libkumihimo_c.so"))
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(|name| !name.starts_with("kumi_interpose_"))
+        .collect();
     assert_eq!(built, listed.iter().map(|(name, _)| name.clone()).collect());
     for (name, version) in &listed {
         assert_eq!(name.starts_with("kumi_"), version.starts_with("KUMIHIMO_0."), "{name}");

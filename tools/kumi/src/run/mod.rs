@@ -23,6 +23,8 @@ use program::{Missing, Program};
 
 /// Exit codes of a command that runs another one, as of env(1) and nohup(1).
 const FAILED: u8 = 125;
+/// Why a program runs without this command.
+const INTERPOSED: &str = "it has kumihimo::interpose!() in it";
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
@@ -87,6 +89,10 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
             return Ok(ExitCode::from(NOT_EXECUTABLE));
         }
     };
+    if program.is_interposed() {
+        eprintln!("kumi run: {}: {INTERPOSED}: run it without `kumi run`", name.display());
+        return Ok(ExitCode::from(FAILED));
+    }
     let mut command = std::process::Command::new(&program.path);
     command.arg0(name).args(words);
     let ready = program.refusal().map_or_else(Preload::find, Err);
@@ -167,6 +173,10 @@ pub(crate) fn explain(name: &OsString) -> Result<(), String> {
     println!("{:<24} {}", "program", program.path.display());
     if let Some(interpreter) = &program.interpreter {
         println!("{:<24} {}, which the script names", "runs", interpreter.display());
+    }
+    if program.is_interposed() {
+        println!("{:<24} microprocesses: {INTERPOSED}", "threads");
+        return Ok(());
     }
     match program.refusal().map_or_else(Preload::find, Err) {
         Ok(preload) => {

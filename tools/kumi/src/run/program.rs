@@ -45,6 +45,14 @@ impl Program {
         Ok(Program { path, interpreter })
     }
 
+    /// Whether the program has the interposed functions in it: the note of `kumihimo::interpose!`.
+    pub(crate) fn is_interposed(&self) -> bool {
+        let file = self.interpreter.as_ref().unwrap_or(&self.path);
+        let Ok(bytes) = fs::read(file) else { return false };
+        ElfFile64::<Endianness>::parse(&*bytes)
+            .is_ok_and(|file| file.section_by_name(".note.kumihimo").is_some())
+    }
+
     /// Why its threads cannot be microprocesses, as half a sentence. `None` if they can.
     pub(crate) fn refusal(&self) -> Option<String> {
         if let Mode::KernelThreads { why } = mode() {

@@ -50,6 +50,19 @@ fn program_of_go_runs_plainly() {
 }
 
 #[test]
+fn program_with_the_functions_in_it_is_refused() {
+    let test = "refused::program_with_the_functions_in_it_is_refused";
+    let Some(built) = Built::new(test, "interposed_like.c") else { return };
+    let ended = run(test, &mut built.by_kumi(&[]));
+    assert_eq!((ended.status.code(), &*ended.stdout), (Some(125), ""), "{}", ended.told());
+    let why = "it has kumihimo::interpose!() in it: run it without `kumi run`\n";
+    assert!(ended.stderr.ends_with(why), "{}", ended.told());
+    let mut doctor = Command::new(KUMI);
+    let ended = run(test, doctor.args(["doctor", "--run"]).arg(&built.program));
+    assert!(ended.stdout.contains("microprocesses: it has"), "{}", ended.told());
+}
+
+#[test]
 fn program_with_thread_sanitizer_runs_plainly() {
     let test = "refused::program_with_thread_sanitizer_runs_plainly";
     let Some(built) = Built::new(test, "tsan_like.c") else { return };
