@@ -118,8 +118,10 @@ macro_rules! interpose {
             #[cfg(target_feature = "crt-static")]
             compile_error!("kumihimo::interpose!() needs a dynamic C library: remove `crt-static`");
 
+            // Cargo names programs and their tests, and rustdoc its examples.
             const _: () = assert!(
                 cfg!(test)
+                    || option_env!("UNSTABLE_RUSTDOC_TEST_LINE").is_some()
                     || option_env!("CARGO_CRATE_NAME").is_none()
                     || option_env!("CARGO_BIN_NAME").is_some(),
                 "kumihimo::interpose!() belongs in the program, not in a library"
