@@ -1,8 +1,9 @@
 //! Threads, locks and waits of the C library on microprocesses, for unmodified programs.
 //!
-//! `kumi run` preloads this library and `crates/preload`, whose functions jump to those named
-//! `kumi_interpose_*` here. Each replaces the function of the C library with the rest of its name,
-//! and behaves as that one, but a caller that is a microprocess waits as a microprocess.
+//! Functions named `kumi_interpose_NAME` replace those of the C library. Each behaves as the function
+//! of that name, but a caller that is a microprocess waits as a microprocess. Two ways lead here:
+//! `kumihimo::interpose!()` defines the names in a program ([`linked`]); `kumi run` preloads
+//! `crates/preload`, which defines them, and `crates/run`, a shared library of this crate.
 //!
 //! - [`start`]: the runtime begins at the first thread of the program. [`phase`] says whether
 //!   it has; [`options`] of `kumi run`;
@@ -14,10 +15,10 @@
 //! - [`descriptor`]: sockets, and what the program closes.
 //! - [`signal`]: handlers, masks, signals to one thread; [`cancel`].
 //! - [`sleep`], [`clock`]: time.
-//! - [`real`]: the C library's own functions; [`heap`]: the memory of the runtime.
+//! - [`real`]: the C library's own functions.
 //!
-//! A call of `libc::NAME` in this library, in the runtime or in std reaches the C library, also for
-//! the replaced names: see [`real`].
+//! `libc` in this crate is [`real::libc`], whose functions are the C library's own, also for the
+//! replaced names.
 //!
 //! The words of locks stay the C library's: an operation tries first by the C library's own
 //! non-blocking function, and only the wait is different. So kernel threads and microprocesses

@@ -8,9 +8,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use kumihimo::runtime::{Mode, mode};
-use object::elf::PT_INTERP;
+use object::elf::{DT_NEEDED, PT_INTERP};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 
 /// Scripts may name scripts (execve(2)); the kernel follows this many.
 const SCRIPTS: usize = 4;
@@ -161,6 +161,12 @@ fn refusal_of(bytes: &[u8]) -> Option<String> {
             "it is written in Go, whose goroutines make system calls without the C library".into(),
         );
     }
+    if file.section_by_name(".note.kumihimo.runtime").is_some() {
+        return Some("it is written for Kumihimo, and has a runtime of its own".into());
+    }
+    if needs(&file, "libkumihimo_c.so") {
+        return Some("it uses libkumihimo_c.so, which has a runtime of its own".into());
+    }
     let mut symbols = file.dynamic_symbols().chain(file.symbols());
     if symbols.any(|symbol| symbol.name() == Ok("__tsan_init")) {
         return Some(
@@ -178,4 +184,19 @@ fn dynamic_linker(file: &ElfFile64<'_, Endianness>) -> Option<String> {
     let name = named.data(endian, bytes).ok()?;
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     String::from_utf8(name[..end].to_vec()).ok()
+}
+
+/// Whether the dynamic linker loads a library whose name begins with `library`.
+fn needs(file: &ElfFile64<'_, Endianness>, library: &str) -> bool {
+    let (endian, bytes) = (file.endian(), file.data());
+    let Ok(headers) = file.elf_header().program_headers(endian, bytes) else { return false };
+    let Some(strings) = file.section_by_name(".dynstr").and_then(|strings| strings.data().ok())
+    else {
+        return false;
+    };
+    let entries = headers.iter().filter_map(|header| header.dynamic(endian, bytes).ok()?);
+    entries.flatten().filter(|entry| entry.d_tag.get(endian) == DT_NEEDED).any(|entry| {
+        let name = usize::try_from(entry.d_val.get(endian)).ok().and_then(|at| strings.get(at..));
+        name.is_some_and(|name| name.starts_with(library.as_bytes()))
+    })
 }

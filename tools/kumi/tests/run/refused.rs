@@ -49,6 +49,30 @@ fn program_of_go_runs_plainly() {
     is_refused(test, &built, why);
 }
 
+/// The command is such a program itself.
+#[test]
+fn program_with_a_runtime_of_its_own_is_named() {
+    let test = "refused::program_with_a_runtime_of_its_own_is_named";
+    let Some(mut built) = Built::new(test, "shell.c") else { return };
+    built.program = KUMI.into();
+    is_refused(test, &built, "it is written for Kumihimo, and has a runtime of its own");
+}
+
+#[test]
+fn program_with_the_c_library_of_kumihimo_is_named() {
+    let test = "refused::program_with_the_c_library_of_kumihimo_is_named";
+    let flags = ["-shared", "-fPIC", "-Wl,-soname,libkumihimo_c.so.0"];
+    let Some(library) = Built::with(&format!("{test}-library"), "go_like.c", &flags) else {
+        return;
+    };
+    let path = library.program.to_str().expect("text");
+    let flags = ["-Wl,--no-as-needed", path, "-Wl,-rpath,$ORIGIN"];
+    let Some(built) = Built::with(test, "shell.c", &flags) else { return };
+    fs::rename(path, built.place.0.join("libkumihimo_c.so.0")).expect("room");
+    let why = "it uses libkumihimo_c.so, which has a runtime of its own";
+    is_refused(test, &built, why);
+}
+
 #[test]
 fn program_with_the_functions_in_it_is_refused() {
     let test = "refused::program_with_the_functions_in_it_is_refused";

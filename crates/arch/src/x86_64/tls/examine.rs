@@ -66,6 +66,13 @@ pub(super) fn thread_sanitizer() -> bool {
     // undefined.
     unsafe {
         core::arch::asm!(
+            // A note, by which `kumi run` finds programs that have the runtime in them.
+            ".pushsection .note.kumihimo.runtime, \"a\", @note",
+            ".balign 4",
+            ".long 9, 0, 1",
+            ".asciz \"kumihimo\"",
+            ".balign 4",
+            ".popsection",
             ".weak __tsan_init",
             "mov {}, [rip + __tsan_init@GOTPCREL]",
             out(reg) at,
