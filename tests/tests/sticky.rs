@@ -129,6 +129,25 @@ fn waits_of_the_runtime_return_a_sticky_thread_to_a_vp() {
     });
 }
 
+/// It needs a kernel thread only for as long as it blocks elsewhere.
+#[test]
+fn long_wait_in_the_runtime_returns_a_sticky_thread_to_a_vp() {
+    each("long_wait_in_the_runtime_returns_a_sticky_thread_to_a_vp", || {
+        for round in 0..10 {
+            let (send, receive) = mpsc::channel();
+            let one = thread::spawn(move || {
+                stick(&mut outside());
+                receive.recv()
+            });
+            until_one_waits_for("the channel");
+            until(|| !is_any_sticky());
+            until_one_waits_for("the channel");
+            send.send(round).expect("it receives");
+            assert_eq!(one.join().expect("no panic"), Ok(round));
+        }
+    });
+}
+
 #[test]
 fn yielding_thread_returns_to_a_vp() {
     each("yielding_thread_returns_to_a_vp", || {

@@ -16,8 +16,9 @@
 //!      │  levels differ:      │ own run time, or no spare is left   │
 //!      │  waits for its turn  v                                     │
 //!      └──────────────────── STICKY <───────────────────────────────┘
-//!        it waits in the runtime and has hardly blocked elsewhere since; it ends; or levels
-//!        come to differ, or it is suspended: then it is recalled
+//!        it waits in the runtime and has hardly blocked elsewhere since, or waits there for
+//!        longer than STAYS; it ends; or levels come to differ, or it is suspended: then it is
+//!        recalled
 //! ```
 //! For calls into the runtime, a sticky microprocess behaves as before: it is woken, cancelled,
 //! suspended and shown as a microprocess. A wait in the runtime blocks its kernel thread
@@ -26,7 +27,7 @@
 //! context switches, getrusage(2)), and a wait in the runtime reads that count.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, set_standing, standing};
 use crate::microprocess::protocol::state::{Park, Wake};
@@ -118,16 +119,21 @@ pub(crate) fn current() -> Option<(&'static KernelThread, &'static Mp)> {
     mp.map(|mp| (kt, mp))
 }
 
+/// The time that a wait in the runtime keeps a kernel thread. It is about as long as an idle kernel
+/// thread stays in the pool: to return to a VP costs little beside such a wait.
+const STAYS: Duration = Duration::from_millis(100);
+
 /// Blocks the kernel thread of the caller, which is sticky, until it is woken, with the semantics
-/// of [`park`](crate::wait::park::park). `(kind, object)` is an encoded [`Wait`].
+/// of [`park`](crate::wait::park::park). `(kind, object)` is an encoded [`Wait`]. Returns whether
+/// the wait is long: whether it has lasted for [`STAYS`] and goes on, so that it needs a VP.
 pub(crate) fn park(
     kt: &KernelThread,
     mp: &'static Mp,
     (kind, object): (u8, usize),
     deadline: Option<Instant>,
-) {
+) -> bool {
     if mp.state.take_permit() {
-        return;
+        return false;
     }
     let bound =
         mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
@@ -135,31 +141,38 @@ pub(crate) fn park(
     let timed = if until.is_some() { Wait::TIMED } else { 0 };
     mp.wait_kind.store(kind | timed, Ordering::Relaxed);
     mp.wait_object.store(object, Ordering::Relaxed);
+    // A bound one keeps its kernel thread however long it waits.
+    let stays = (!mp.sticky.is_bound.get()).then(|| Instant::now() + STAYS);
+    let stays = stays.filter(|stays| until.is_none_or(|until| *stays < until));
     let waiting = &kt.instance().sticky.waiting;
     waiting.fetch_add(1, Ordering::Relaxed);
-    sleep(mp, until);
+    let is_woken = sleep(mp, stays.or(until));
     waiting.fetch_sub(1, Ordering::Relaxed);
     if bound.is_some_and(|bound| Instant::now() >= bound) {
         mp.state.cancel(mp.state.generation());
     }
+    !is_woken && stays.is_some()
 }
 
-fn sleep(mp: &Mp, until: Option<Instant>) {
+/// Returns false if the time has passed without a wake-up.
+fn sleep(mp: &Mp, until: Option<Instant>) -> bool {
     let parker = &mp.sticky.parker;
     parker.prepare();
     if mp.state.commit_park() == Park::Permit {
-        return parker.reset();
+        parker.reset();
+        return true;
     }
     if parker.sleep(until) {
-        return;
+        return true;
     }
     // The deadline has passed. If another thread wakes or suspends the microprocess at this moment,
     // that thread also wakes the parker, so that wake-up is consumed.
     match mp.state.wake(mp.state.generation()) {
-        Wake::Queue => parker.reset(),
-        Wake::Permit | Wake::Gone => {
-            parker.sleep(None);
+        Wake::Queue => {
+            parker.reset();
+            false
         }
+        Wake::Permit | Wake::Gone => parker.sleep(None),
     }
 }
 

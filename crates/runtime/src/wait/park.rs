@@ -107,7 +107,12 @@ pub fn park(why: Wait, deadline: Option<Instant>) {
 #[cold]
 fn park_on_kernel_thread(why: (u8, usize), deadline: Option<Instant>) {
     match sticky::current() {
-        Some((kt, mp)) => sticky::park(kt, mp, why, deadline),
+        Some((kt, mp)) => {
+            if sticky::park(kt, mp, why, deadline) {
+                // The caller's next wait for the same is one on a VP, which needs no kernel thread.
+                Carrier::obtain();
+            }
+        }
         None => foreign().park(deadline),
     }
 }
