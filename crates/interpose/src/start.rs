@@ -75,6 +75,7 @@ pub(crate) fn prepare() {
     // SAFETY: the functions are static.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
     descriptor::open::note_inherited();
+    descriptor::open::make_room();
     scheduling::note_class();
     signal::handlers::take_over();
     kumihimo_runtime::interrupt::end_waits_when(|| signal::section::is_interrupted(true));

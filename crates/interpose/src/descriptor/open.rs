@@ -9,6 +9,30 @@ use crate::{failed, phase};
 
 pub(crate) use kept::note_inherited;
 
+/// Size of the kernel's table of descriptors from the start, 64 KB of its memory.
+const ROOM: libc::rlim_t = 8_192;
+
+/// Makes the kernel enlarge the process's table of descriptors. `expand_fdtable` (fs/file.c) waits
+/// for a grace period of RCU where the process has several threads, and so do all calls meanwhile
+/// that make a descriptor: each of them would keep a kernel thread for that time.
+pub(crate) fn make_room() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a live structure, and descriptors of this function. A failure only means less room.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
+            return;
+        }
+        let last = limit.rlim_cur.min(ROOM).saturating_sub(1) as c_int;
+        let one = libc::eventfd(0, libc::EFD_CLOEXEC);
+        let copy = libc::fcntl(one, libc::F_DUPFD_CLOEXEC, last);
+        for fd in [one, copy] {
+            if fd >= 0 {
+                libc::close(fd);
+            }
+        }
+    }
+}
+
 /// Notes a descriptor that a call has returned, and returns it.
 pub(super) fn made(fd: c_int) -> c_int {
     if fd >= 0 {
