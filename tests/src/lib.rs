@@ -12,6 +12,7 @@ pub mod place;
 pub mod process;
 pub mod refusal;
 mod seed;
+pub mod servers;
 pub mod user;
 
 pub use condition::until;

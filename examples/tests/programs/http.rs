@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 
 use kumihimo_tests::skip;
 
-use crate::program::{Server, is_installed, output, rest, run};
+use crate::program::{Server, output, rest, run};
 
 const CLIENT: &str = env!("CARGO_BIN_EXE_http_client");
 const TEXT: &str = "Hello from a microprocess!";

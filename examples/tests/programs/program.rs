@@ -66,12 +66,6 @@ pub fn output(program: &str, arguments: &[&str]) -> String {
     stdout
 }
 
-/// Returns whether a program is installed.
-pub fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
 /// A temporary directory, removed when dropped.
 pub struct Folder(pub PathBuf);
 
