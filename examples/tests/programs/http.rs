@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
+use kumihimo_tests::servers::is_installed;
 use kumihimo_tests::skip;
 
 use crate::program::{Server, output, rest, run};
