@@ -179,6 +179,24 @@ fn late_answers_are_waited_for() {
 }
 
 #[test]
+fn late_answers_are_waited_for_by_a_crate() {
+    let name = "late_answers_are_waited_for_by_a_crate";
+    check(name, Some("long"), "work=ureq count=40 ms=50");
+}
+
+#[test]
+fn crates_use_connections_of_kumihimo() {
+    let name = "crates_use_connections_of_kumihimo";
+    for (peer, work) in [
+        ("redis", "work=redis count=20 rounds=5"),
+        ("http", "work=http count=10 rounds=20"),
+        ("long", "work=ureq count=40 ms=50"),
+    ] {
+        check(name, Some(peer), &format!("{work} connections=kumihimo"));
+    }
+}
+
+#[test]
 fn works_without_a_peer_complete() {
     let name = "works_without_a_peer_complete";
     for line in [

@@ -17,6 +17,8 @@ pub enum Kind {
     Mix,
     /// Requests over `std::net` whose replies take seconds.
     Long,
+    /// The same by the crate `ureq`, unmodified.
+    Ureq,
     /// Sleeps of std, more than the limit on kernel threads.
     Full,
     /// Pairs that pass a turn by a mutex and a condition variable of std.
@@ -29,12 +31,13 @@ pub enum Kind {
 
 impl Kind {
     /// All workloads.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Redis,
         Kind::Http,
         Kind::Pipe,
         Kind::Mix,
         Kind::Long,
+        Kind::Ureq,
         Kind::Full,
         Kind::Mutex,
         Kind::Fault,
@@ -50,6 +53,7 @@ impl Kind {
             Kind::Pipe => "pipe",
             Kind::Mix => "mix",
             Kind::Long => "long",
+            Kind::Ureq => "ureq",
             Kind::Full => "full",
             Kind::Mutex => "mutex",
             Kind::Fault => "fault",
@@ -69,7 +73,7 @@ impl Kind {
         match self {
             Kind::Redis | Kind::Levels => Some("redis"),
             Kind::Http => Some("http"),
-            Kind::Long => Some("long"),
+            Kind::Long | Kind::Ureq => Some("long"),
             _ => None,
         }
     }
@@ -81,14 +85,19 @@ impl Kind {
             Kind::Http => (100, 400),
             Kind::Pipe | Kind::Mutex => (8, 20_000),
             Kind::Mix => (8, 10_000),
-            Kind::Long => (5_000, 1),
+            Kind::Long | Kind::Ureq => (5_000, 1),
             Kind::Full => (100, 1),
             Kind::Fault => (8, 5_000),
         }
     }
 
     fn length(self) -> Duration {
-        Duration::from_millis(if self == Kind::Long { 2_000 } else { 1_000 })
+        Duration::from_millis(if self.is_one_wait() { 2_000 } else { 1_000 })
+    }
+
+    /// Whether each body waits once, for a reply that takes seconds.
+    fn is_one_wait(self) -> bool {
+        matches!(self, Kind::Long | Kind::Ureq)
     }
 
     fn limit(self) -> Limit {
@@ -108,7 +117,7 @@ pub enum Limit {
 }
 
 /// Keys of a request that are part of a row's identity.
-const KEYS: [&str; 6] = ["work", "every", "limit", "events", "way", "control"];
+const KEYS: [&str; 7] = ["work", "every", "limit", "events", "way", "control", "connections"];
 
 /// Default time limit of a workload in seconds.
 const PATIENCE: u64 = 60;
@@ -122,7 +131,7 @@ pub struct Plan {
     pub count: usize,
     /// Commands, requests, turns or faults of each.
     pub rounds: usize,
-    /// Duration of a wait in `long` or `full`.
+    /// Duration of a wait in `long`, `ureq` or `full`.
     pub length: Duration,
     /// In `mix`, one turn of this many has a lock and a yield.
     pub every: usize,
@@ -156,7 +165,7 @@ impl Plan {
         let share = request.value("share", 1).max(1);
         let (count, rounds) = kind.size();
         // Waits have no rounds, so their number or duration is reduced.
-        let (count, rounds) = if kind == Kind::Long {
+        let (count, rounds) = if kind.is_one_wait() {
             (count / share, rounds)
         } else {
             (count, (rounds / share).max(1))
@@ -201,10 +210,10 @@ impl Plan {
         }
     }
 
-    /// A body of `long` needs its socket, and two descriptors for its kernel thread's event source.
+    /// A body of `long` or `ureq` needs its socket, and two descriptors for its kernel thread's event source.
     fn check_descriptors(&self, limit: u64) -> Result<(), String> {
         let needed = 3 * self.count as u64 + 1_000;
-        if self.kind == Kind::Long && limit < needed {
+        if self.kind.is_one_wait() && limit < needed {
             return Err(format!(
                 "refused: ulimit -n is {limit}, and {} waits need {needed}",
                 self.count

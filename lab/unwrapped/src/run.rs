@@ -7,6 +7,7 @@ use std::time::Instant;
 use kumihimo_bench_kit::{Lateness, Usage, sample};
 
 use crate::clock::{Progress, tick};
+use crate::connections::{Connections, Own};
 use crate::observer::Observer;
 use crate::plan::Plan;
 use crate::threads::{Body, Join, Per, Threads};
@@ -24,7 +25,18 @@ impl Plan {
     /// # Panics
     /// If a result is wrong.
     pub fn run(&self, threads: &Arc<dyn Threads>) -> Result<(), String> {
-        let Work { bodies, beside, operations, end } = work::prepare(self, threads)?;
+        self.run_on::<Own>(threads)
+    }
+
+    /// As [`run`](Plan::run), with other connections.
+    ///
+    /// # Errors
+    /// As `run`.
+    ///
+    /// # Panics
+    /// If a result is wrong.
+    pub fn run_on<C: Connections>(&self, threads: &Arc<dyn Threads>) -> Result<(), String> {
+        let Work { bodies, beside, operations, end } = work::prepare::<C>(self, threads)?;
         let count = bodies.len();
         let progress = Arc::new(Progress::default());
         let observer = Observer::start(self.patience);

@@ -7,12 +7,14 @@ mod long;
 mod mutex;
 mod pipe;
 mod redis;
+mod ureq;
 
 use std::sync::Arc;
 
 use kumihimo_bench_kit::Usage;
 
 use crate::clock::Progress;
+use crate::connections::Connections;
 use crate::plan::{Kind, Plan};
 use crate::threads::{Body, Threads};
 
@@ -43,15 +45,16 @@ impl Work {
 /// # Errors
 /// `refused: WHY` if the machine lacks something that the workload needs. Otherwise an error of the
 /// peer or of the kernel.
-pub fn prepare(plan: &Plan, threads: &Arc<dyn Threads>) -> Result<Work, String> {
+pub fn prepare<C: Connections>(plan: &Plan, threads: &Arc<dyn Threads>) -> Result<Work, String> {
     let said = |e: std::io::Error| format!("work={}: {e}", plan.kind.name());
     match plan.kind {
-        Kind::Redis => Ok(redis::commands(plan)),
-        Kind::Levels => Ok(redis::beside_a_higher_level(plan, threads)),
-        Kind::Http => http::serve(plan).map_err(said),
+        Kind::Redis => Ok(redis::commands::<C>(plan)),
+        Kind::Levels => Ok(redis::beside_a_higher_level::<C>(plan, threads)),
+        Kind::Http => http::serve::<C>(plan).map_err(said),
         Kind::Pipe => pipe::turns(plan, None).map_err(said),
         Kind::Mix => pipe::turns(plan, Some(threads)).map_err(said),
         Kind::Long => Ok(long::requests(plan)),
+        Kind::Ureq => Ok(ureq::requests::<C>(plan)),
         Kind::Full => Ok(full::sleeps(plan)),
         Kind::Mutex => Ok(mutex::turns(plan)),
         Kind::Fault => fault::touches(plan),

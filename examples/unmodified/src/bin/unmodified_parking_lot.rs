@@ -57,11 +57,13 @@ fn main() -> std::io::Result<()> {
 /// Adds a step to the total. Each third of the threads waits for something else first.
 fn add(shared: &Shared, n: usize) {
     shared.begun.fetch_add(1, Ordering::Release);
-    if n % 3 == 0 {
-        let mut is_open = shared.is_open.lock();
-        shared.opened.wait_while(&mut is_open, |is_open| !*is_open);
-    } else if n % 3 == 1 {
-        let _step = shared.step.read();
+    match n % 3 {
+        0 => {
+            let mut is_open = shared.is_open.lock();
+            shared.opened.wait_while(&mut is_open, |is_open| !*is_open);
+        }
+        1 => drop(shared.step.read()),
+        _ => {}
     }
     let mut total = shared.total.lock();
     *total += *shared.step.read();

@@ -15,3 +15,4 @@ pub mod priority_io;
 pub mod stall;
 pub mod transaction;
 pub mod unwrapped;
+mod wrapped;

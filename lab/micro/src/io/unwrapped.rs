@@ -9,6 +9,7 @@ use kumihimo::thread;
 use kumihimo_bench_kit::Request;
 use kumihimo_bench_unwrapped::{Body, Count, Counter, Join, Per, Plan, Threads};
 
+use crate::io::wrapped::Wrapped;
 use crate::variant::Variant;
 
 /// Levels between the preferred thread of `levels` and all others.
@@ -18,7 +19,11 @@ const ABOVE: i8 = 8;
 pub fn unwrapped(request: &Request) {
     let plan = Plan::of(request).expect("examined before the runtime was started");
     let threads: Arc<dyn Threads> = Arc::new(Microprocesses(Variant::of(request)));
-    if let Err(why) = plan.run(&threads) {
+    let done = match request.get("connections") {
+        Some("kumihimo") => plan.run_on::<Wrapped>(&threads),
+        _ => plan.run(&threads),
+    };
+    if let Err(why) = done {
         eprintln!("unwrapped: {why}");
         std::process::exit(1);
     }

@@ -2,11 +2,12 @@
 //! all connections busy: on each, the next request follows the reply.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::Work;
+use crate::connections::Connections;
 use crate::plan::Plan;
 use crate::threads::Body;
 
@@ -17,14 +18,13 @@ pub fn reply(path: &str) -> Vec<u8> {
 }
 
 /// One body for each connection of the peer. Times are for one request.
-pub fn serve(plan: &Plan) -> io::Result<Work> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let port = listener.local_addr()?.port();
+pub fn serve<C: Connections>(plan: &Plan) -> io::Result<Work> {
+    let (listener, port) = C::listen()?;
     let mut peer = TcpStream::connect((Ipv4Addr::LOCALHOST, plan.port))?;
     writeln!(peer, "{port} {} {}", plan.count, plan.rounds)?;
     let served = Arc::new(AtomicUsize::new(0));
     let body = |_| {
-        let (stream, served) = (listener.accept()?.0, served.clone());
+        let (stream, served) = (C::accept(&listener)?, served.clone());
         Ok(Box::new(move || _ = served.fetch_add(answer(stream).expect("the peer"), Relaxed))
             as Body)
     };
@@ -38,8 +38,7 @@ pub fn serve(plan: &Plan) -> io::Result<Work> {
 }
 
 /// Replies to all requests of one connection, and returns their number.
-fn answer(mut stream: TcpStream) -> io::Result<usize> {
-    stream.set_nodelay(true)?;
+fn answer(mut stream: impl Read + Write) -> io::Result<usize> {
     let (mut buffer, mut filled, mut served) = ([0; 1024], 0, 0);
     loop {
         let n = stream.read(&mut buffer[filled..])?;
@@ -61,6 +60,8 @@ fn answer(mut stream: TcpStream) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use kumihimo_bench_kit::work::{STEP, spin};
-use redis::{Client, Commands};
+use redis::Commands;
 
 use super::Work;
 use crate::clock::Progress;
+use crate::connections::Connections;
 use crate::plan::Plan;
 use crate::threads::{Body, Threads};
 
@@ -19,25 +20,24 @@ const BUSY: Duration = Duration::from_millis(1);
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// One connection for each body, which repeatedly sets a key and reads it.
-pub fn commands(plan: &Plan) -> Work {
+pub fn commands<C: Connections>(plan: &Plan) -> Work {
     let (port, rounds) = (plan.port, plan.rounds);
-    let body = |number| Box::new(move || set_and_get(port, number, rounds)) as Body;
+    let body = |number| Box::new(move || set_and_get::<C>(port, number, rounds)) as Body;
     let note = format!(" commands:={}", 2 * plan.count * rounds);
     Work { end: Box::new(move |_| note), ..Work::of((0..plan.count).map(body).collect()) }
 }
 
 /// The same workload beside a thread of higher priority that is busy for a tenth of the time.
-pub fn beside_a_higher_level(plan: &Plan, threads: &Arc<dyn Threads>) -> Work {
+pub fn beside_a_higher_level<C: Connections>(plan: &Plan, threads: &Arc<dyn Threads>) -> Work {
     let threads = threads.clone();
     Work {
         beside: Some(Box::new(move |progress| compute_in_bursts(&*threads, progress))),
-        ..commands(plan)
+        ..commands::<C>(plan)
     }
 }
 
-fn set_and_get(port: u16, number: usize, rounds: usize) {
-    let client = Client::open(format!("redis://127.0.0.1:{port}/")).expect("an address");
-    let mut connection = client.get_connection().expect("a connection");
+fn set_and_get<C: Connections>(port: u16, number: usize, rounds: usize) {
+    let mut connection = C::redis(port);
     for round in 0..rounds {
         let key = format!("kumihimo:{number}:{}", round % 10);
         let stored: String = connection.set(&key, round).expect("a reply");

@@ -44,6 +44,8 @@ pub enum Runtime {
     Go,
     Tokio,
     Std,
+    /// The program of `Std` with `kumihimo::interpose!()`. `unwrapped` only.
+    Interposed,
     /// A minimal server in C, as a lower bound of costs. `echo` only.
     Floor,
     /// The kernel's own processes, memory and pipes, in C. `resources` only.
@@ -59,10 +61,11 @@ pub enum Runtime {
 impl Runtime {
     pub const RIVALS: [Runtime; 3] = [Runtime::Go, Runtime::Tokio, Runtime::Std];
     /// Rivals with sources in lab/rivals.
-    pub const BUILT: [Runtime; 7] = [
+    pub const BUILT: [Runtime; 8] = [
         Runtime::Go,
         Runtime::Tokio,
         Runtime::Std,
+        Runtime::Interposed,
         Runtime::Floor,
         Runtime::Linux,
         Runtime::Rpc,
@@ -75,6 +78,7 @@ impl Runtime {
             Runtime::Go => "go",
             Runtime::Tokio => "tokio",
             Runtime::Std => "std",
+            Runtime::Interposed => "interposed",
             Runtime::Floor => "floor",
             Runtime::Linux => "linux",
             Runtime::Redis => "redis",

@@ -38,6 +38,7 @@ fn is_of(rival: Runtime, benches: &[&str]) -> bool {
     match rival {
         Runtime::Rpc => benches.contains(&"rpc"),
         Runtime::Files => benches.contains(&"servers"),
+        Runtime::Interposed => benches.contains(&"unwrapped"),
         Runtime::Std if benches.contains(&"unwrapped") => true,
         _ => benches.iter().any(|bench| !["rpc", "servers", "unwrapped", "run"].contains(bench)),
     }
@@ -132,7 +133,7 @@ mod tests {
         let counts =
             [&["rpc"][..], &["servers"], &["unwrapped"], &["yield"], &["yield", "rpc", "servers"]]
                 .map(built);
-        assert_eq!(counts, [1, 1, 1, 5, 7]);
+        assert_eq!(counts, [1, 1, 2, 5, 7]);
     }
 
     #[test]

@@ -61,7 +61,35 @@ const fn control(metric: &'static str) -> Figure {
 
 const CONTROL: &[Figure] = &[control("wall_ratio"), control("cpu_ratio")];
 
+const fn interposed(keys: Keys, metric: &'static str, most: f64) -> Figure {
+    alone(BENCH, Pick { keys, ..of("interposed", metric) }, AtMost(most))
+}
+
+/// As [`interposed`], with an aim relative to Kumihimo's own connections below the same crates.
+const fn over_wrapped(
+    keys: Keys,
+    metric: &'static str,
+    most: f64,
+    over_wrapped: &'static str,
+) -> Figure {
+    let aim = Aim { of: Some(Pick { keys, ..of("interposed", over_wrapped) }), goal: AtMost(1.1) };
+    Figure { aim: Some(aim), ..interposed(keys, metric, most) }
+}
+
+/// std's threads as microprocesses, by one line.
+macro_rules! one_line {
+    ($work:literal) => {
+        [
+            over_wrapped(&[("work", $work)], "cpu_ratio", 0.75, "cpu_over_wrapped"),
+            over_wrapped(&[("work", $work)], "wall_ratio", 1.03, "wall_over_wrapped"),
+            interposed(&[("work", $work)], "kernel_threads", 16.0),
+        ]
+    };
+}
+
+const INTERPOSED: &[[Figure; 3]] = &[one_line!("redis"), one_line!("http"), one_line!("ureq")];
+
 /// All figures.
 pub fn figures() -> impl Iterator<Item = &'static Figure> {
-    CONTROL.iter().chain(OURS.iter().flatten())
+    CONTROL.iter().chain(OURS.iter().flatten()).chain(INTERPOSED.iter().flatten())
 }

@@ -21,6 +21,12 @@ const WORKS: [&[&str]; 12] = [
     &["work=levels"],
 ];
 
+/// Workloads of unmodified crates, with the connections of std, of Kumihimo, and interposed.
+const UNMODIFIED: [&[&str]; 3] = [&["work=redis"], &["work=http"], &["work=ureq"]];
+
+/// Kumihimo's own connections below the same crates.
+const WRAPPED: &str = "connections=kumihimo";
+
 /// Event sources; the first is the default without a setting.
 const SOURCES: [&[&str]; 5] = [
     &["events=default"],
@@ -46,7 +52,8 @@ pub fn peer_of(work: &str) -> Option<&'static str> {
 
 impl Plan<'_> {
     /// One cell for each workload. std takes part twice, so that the ratio of the two shows the
-    /// noise.
+    /// noise. Where each thread waits for a crate's own sockets, `interposed` takes part, and a
+    /// Kumihimo whose connections are below the same crates.
     pub(super) fn unwrapped(&self) -> Vec<Cell> {
         let sources = if is_whole(self.options) { &SOURCES[..] } else { &SOURCES[..1] };
         let cell = |work: &[&str]| {
@@ -54,12 +61,24 @@ impl Plan<'_> {
             let std = |more: &[&str]| -> Vec<Contender> {
                 self.rival(Runtime::Std, &[work, more].concat(), usize::MAX)
             };
-            Cell {
-                vps: own_cores().len(),
-                contenders: join(ours.chain([std(&[]), std(&["control=again"])])),
-            }
+            let contenders = join(ours.chain([std(&[]), std(&["control=again"])]));
+            Cell { vps: own_cores().len(), contenders }
         };
-        WORKS.iter().map(|work| cell(work)).collect()
+        let mut cells: Vec<Cell> = WORKS.iter().map(|work| cell(work)).collect();
+        for work in UNMODIFIED {
+            let more = join([
+                self.ours("full", &[work, &[WRAPPED]].concat()),
+                self.rival(Runtime::Interposed, work, usize::MAX),
+            ]);
+            match WORKS.iter().position(|other| *other == work) {
+                Some(cell) => cells[cell].contenders.extend(more),
+                None => cells.push(Cell {
+                    vps: own_cores().len(),
+                    contenders: join([more, self.rival(Runtime::Std, work, usize::MAX)]),
+                }),
+            }
+        }
+        cells
     }
 }
 
@@ -82,7 +101,7 @@ mod tests {
         let counts = [(true, false), (false, true), (false, false)].map(|(rivals, full)| {
             of(&options(rivals, full)).iter().map(|cell| cell.contenders.len()).sum::<usize>()
         });
-        assert_eq!(counts, [12 * 7, 12 * 5, 12]);
+        assert_eq!(counts, [12 * 7 + 3 * 2 + 1, 12 * 5 + 3, 12 + 3]);
         // Every workload has a cell, and every peer exists.
         let all = of(&options(true, true));
         for kind in Kind::ALL {

@@ -6,8 +6,12 @@ use std::collections::BTreeMap;
 use crate::bench::report::row::{Identity, Sample};
 use crate::bench::report::stats::summary;
 
-/// Keys that identify the event source, or the second run of std, and not the workload.
-const SOURCE_KEYS: [&str; 3] = ["events", "way", "control"];
+/// Keys that identify the event source, the second run of std, or the connections, and not the
+/// workload.
+const SOURCE_KEYS: [&str; 4] = ["events", "way", "control", CONNECTIONS];
+const CONNECTIONS: &str = "connections";
+/// The runtime whose rows are compared with those of Kumihimo's own connections, too.
+const INTERPOSED: &str = "interposed";
 const CONTROL: &str = "control";
 
 /// Workloads whose times are compared with std's, with the names of [`label`].
@@ -33,10 +37,12 @@ const ALL: [&str; 12] = [
     "levels",
 ];
 
-/// `wall_ratio`, `cpu_ratio` and `clock_p99_excess`, round by round; and in rows with `work=worst`,
+/// `wall_ratio`, `cpu_ratio` and `clock_p99_excess`, and of `interposed` the same over Kumihimo's
+/// own connections, round by round; and in rows with `work=worst`,
 /// the workload with the worst median of a metric.
 pub fn derive(samples: &[Sample]) -> Vec<Sample> {
-    let mut derived = beside_std(samples);
+    let mut derived = beside(samples, |identity| Some(of_std(identity)), OVER_STD);
+    derived.extend(beside(samples, of_wrapped, OVER_WRAPPED));
     let worst = [("wall_ratio", &RATIOS[..]), ("cpu_ratio", &RATIOS), ("handoffs", &HANDOFFS)]
         .into_iter()
         .chain([("changes", &CHANGES[..]), ("looks", &ALL)])
@@ -44,6 +50,11 @@ pub fn derive(samples: &[Sample]) -> Vec<Sample> {
     let worst: Vec<_> = worst.flatten().collect();
     derived.extend(worst);
     derived
+}
+
+/// Whether the contender takes part in the workloads of unmodified crates only.
+fn is_of_unmodified_crates(identity: &Identity) -> bool {
+    identity.runtime == INTERPOSED || identity.keys.contains_key(CONNECTIONS)
 }
 
 /// `mix/16`: the workload, and the key that distinguishes its cells.
@@ -65,9 +76,32 @@ fn of_std(identity: &Identity) -> Identity {
     of_std
 }
 
-/// Pairs each sample with std's of the same round. A contender that fails takes part in no later
-/// round, so the n-th samples of both belong to the n-th round.
-fn beside_std(samples: &[Sample]) -> Vec<Sample> {
+/// Names of the ratios of `wall` and `cpu`, and of the difference of `clock_p99`.
+const OVER_STD: [&str; 3] = ["wall_ratio", "cpu_ratio", "clock_p99_excess"];
+const OVER_WRAPPED: [&str; 3] = ["wall_over_wrapped", "cpu_over_wrapped", "clock_p99_over_wrapped"];
+
+/// Identity of the sample of Kumihimo's own connections for the same workload and metric.
+fn of_wrapped(identity: &Identity) -> Option<Identity> {
+    if identity.runtime != INTERPOSED {
+        return None;
+    }
+    let mut of_wrapped = Identity {
+        runtime: "kumihimo".to_owned(),
+        variant: "full".to_owned(),
+        queue: kumihimo_bench::default_queue().to_owned(),
+        ..identity.clone()
+    };
+    of_wrapped.keys.insert(CONNECTIONS.to_owned(), "kumihimo".to_owned());
+    Some(of_wrapped)
+}
+
+/// Pairs each sample with that of the base of the same round. A contender that fails takes part in
+/// no later round, so the n-th samples of both belong to the n-th round.
+fn beside(
+    samples: &[Sample],
+    base_of: impl Fn(&Identity) -> Option<Identity>,
+    [wall, cpu, clock]: [&'static str; 3],
+) -> Vec<Sample> {
     let mut by_identity: BTreeMap<&Identity, Vec<&Sample>> = BTreeMap::new();
     for sample in samples {
         by_identity.entry(&sample.identity).or_default().push(sample);
@@ -75,18 +109,16 @@ fn beside_std(samples: &[Sample]) -> Vec<Sample> {
     let mut derived = Vec::new();
     let mut seen: BTreeMap<&Identity, usize> = BTreeMap::new();
     for sample in samples {
-        let base = of_std(&sample.identity);
-        if base == sample.identity {
-            continue;
-        }
+        let base = base_of(&sample.identity).filter(|base| *base != sample.identity);
+        let Some(base) = base else { continue };
         let round = seen.entry(&sample.identity).or_default();
-        let std = by_identity.get(&base).and_then(|all| all.get(*round));
+        let base = by_identity.get(&base).and_then(|all| all.get(*round));
         *round += 1;
-        let Some(std) = std else { continue };
+        let Some(base) = base else { continue };
         let (metric, value, unit) = match sample.identity.metric.as_str() {
-            "wall" => ("wall_ratio", sample.value / std.value, "ratio"),
-            "cpu" => ("cpu_ratio", sample.value / std.value, "ratio"),
-            "clock_p99" => ("clock_p99_excess", sample.value - std.value, "us"),
+            "wall" => (wall, sample.value / base.value, "ratio"),
+            "cpu" => (cpu, sample.value / base.value, "ratio"),
+            "clock_p99" => (clock, sample.value - base.value, "us"),
             _ => continue,
         };
         if !value.is_finite() {
@@ -96,8 +128,8 @@ fn beside_std(samples: &[Sample]) -> Vec<Sample> {
         one.identity.metric = metric.to_owned();
         (one.value, one.unit) = (value, unit.to_owned());
         one.notes.retain(|key, _| key == "reached");
-        // If std did not reach the required work, its value is no reference.
-        if std.notes.get("reached").is_some_and(|reached| reached == "0") {
+        // If the base did not reach the required work, its value is no reference.
+        if base.notes.get("reached").is_some_and(|reached| reached == "0") {
             one.notes.insert("reached".to_owned(), "0".to_owned());
         }
         derived.push(one);
@@ -105,7 +137,7 @@ fn beside_std(samples: &[Sample]) -> Vec<Sample> {
     derived
 }
 
-/// The workload with the worst median, for each source and for std's control. Workloads that are
+/// The workload with the worst median, for each source of all workloads and for std's control. Workloads that are
 /// missing or incomplete are named in the note `short`, and make the row count as missed
 /// (`reached:=0`).
 fn worst<'a>(
@@ -114,9 +146,11 @@ fn worst<'a>(
     works: &[&str],
 ) -> Vec<Sample> {
     let mut sources: BTreeMap<Identity, Vec<&Sample>> = BTreeMap::new();
-    for sample in
-        samples.filter(|s| s.identity.metric == metric && works.contains(&&*label(&s.identity)))
-    {
+    for sample in samples.filter(|s| {
+        s.identity.metric == metric
+            && works.contains(&&*label(&s.identity))
+            && !is_of_unmodified_crates(&s.identity)
+    }) {
         let mut source = sample.identity.clone();
         source.keys.retain(|key, _| SOURCE_KEYS.contains(&key.as_str()));
         source.keys.insert("work".to_owned(), "worst".to_owned());
@@ -218,6 +252,41 @@ mod tests {
         assert_eq!(
             shown(&beside_std(&samples(&lines))),
             ["clock_p99_excess -500 events=perf work=redis"]
+        );
+    }
+
+    fn beside_std(samples: &[Sample]) -> Vec<Sample> {
+        beside(samples, |identity| Some(of_std(identity)), OVER_STD)
+    }
+
+    #[test]
+    fn interposed_threads_are_compared_with_both() {
+        let lines = [
+            ("interposed", "cpu 2 s work=redis"),
+            ("interposed", "cpu 3 s work=redis"),
+            ("std", "cpu 4 s work=redis"),
+            ("std", "cpu 4 s work=redis"),
+            ("kumihimo", "cpu 1 s work=redis connections=kumihimo"),
+            ("kumihimo", "cpu 1 s work=redis connections=kumihimo"),
+        ];
+        let mut samples = samples(&lines.map(|(runtime, line)| (runtime, line.to_owned())));
+        for sample in &mut samples {
+            if sample.identity.runtime == INTERPOSED {
+                (sample.identity.variant, sample.identity.queue) = ("-".to_owned(), "-".to_owned());
+            }
+        }
+        assert_eq!(
+            shown(&beside(&samples, of_wrapped, OVER_WRAPPED)),
+            ["cpu_over_wrapped 2 work=redis", "cpu_over_wrapped 3 work=redis"]
+        );
+        assert_eq!(
+            shown(&beside_std(&samples)),
+            [
+                "cpu_ratio 0.5 work=redis",
+                "cpu_ratio 0.75 work=redis",
+                "cpu_ratio 0.25 connections=kumihimo work=redis",
+                "cpu_ratio 0.25 connections=kumihimo work=redis"
+            ]
         );
     }
 
