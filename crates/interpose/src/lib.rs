@@ -1,8 +1,8 @@
 //! Threads, locks and waits of the C library on microprocesses, for unmodified programs.
 //!
-//! Functions named `kumi_interpose_NAME` replace those of the C library. Each behaves as the function
-//! of that name, but a caller that is a microprocess waits as a microprocess. Two ways lead here:
-//! `kumihimo::interpose!()` defines the names in a program ([`linked`]); `kumi run` preloads
+//! Functions named `kumi_interpose_NAME` replace those of the C library. Each behaves as the
+//! function of that name, but a caller that is a microprocess waits as a microprocess. Two ways lead
+//! here: `kumihimo::interpose!()` defines the names in a program ([`linked`]); `kumi run` preloads
 //! `crates/preload`, which defines them, and `crates/run`, a shared library of this crate.
 //!
 //! - [`start`]: the runtime begins at the first thread of the program. [`phase`] says whether

@@ -61,9 +61,9 @@ fn meet() -> Response<Full<Bytes>> {
     if is_leader { text(format!("{threads} kernel threads\n")) } else { text("met\n") }
 }
 
-/// Returns the number of kernel threads once there are few. In a server that has just started, pages
-/// of the program are read from the disk: each microprocess that needs one blocks a kernel thread.
-/// Kernel threads end when they have been idle for 100 ms.
+/// Returns the number of kernel threads once there are few. In a server that has just started,
+/// pages of the program are read from the disk: each microprocess that needs one blocks a kernel
+/// thread. Kernel threads end when they have been idle for 100 ms.
 fn idle_kernel_threads() -> usize {
     loop {
         let threads = std::fs::read_dir("/proc/self/task").map_or(0, |tasks| tasks.count());
