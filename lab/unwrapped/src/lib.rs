@@ -3,8 +3,8 @@
 //!
 //! A workload is the same for all contenders; they differ in the threads that run its bodies
 //! ([`Threads`]). A clock ticks beside each workload, so that a contender cannot win by stalling
-//! others. `redis`, `levels`, `http`, `long` and `ureq` need a process at the other end of their sockets,
-//! `kumi-lab bench-peer`, which prints the port to connect to.
+//! others. `redis`, `levels`, `http`, `long` and `ureq` need a process at the other end of their
+//! sockets, `kumi-lab bench-peer`, which prints the port to connect to.
 
 mod clock;
 mod connections;

@@ -210,7 +210,8 @@ impl Plan {
         }
     }
 
-    /// A body of `long` or `ureq` needs its socket, and two descriptors for its kernel thread's event source.
+    /// A body of `long` or `ureq` needs its socket, and two descriptors for its kernel thread's
+    /// event source.
     fn check_descriptors(&self, limit: u64) -> Result<(), String> {
         let needed = 3 * self.count as u64 + 1_000;
         if self.kind.is_one_wait() && limit < needed {

@@ -42,9 +42,9 @@ impl Held {
     /// The next line of the standard output, without its line feed. Reads no further.
     pub fn line(&mut self) -> String {
         let stdout = self.child.stdout.as_mut().expect("a pipe");
-        let mut line = Vec::new();
-        for byte in stdout.bytes() {
-            match byte.expect("the program's output") {
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while stdout.read(&mut byte).expect("the program's output") != 0 {
+            match byte[0] {
                 b'\n' => return String::from_utf8(line).expect("text"),
                 byte => line.push(byte),
             }

@@ -137,9 +137,9 @@ fn beside(
     derived
 }
 
-/// The workload with the worst median, for each source of all workloads and for std's control. Workloads that are
-/// missing or incomplete are named in the note `short`, and make the row count as missed
-/// (`reached:=0`).
+/// The workload with the worst median, for each source of all workloads and for std's control.
+/// Workloads that are missing or incomplete are named in the note `short`, and make the row count
+/// as missed (`reached:=0`).
 fn worst<'a>(
     samples: impl Iterator<Item = &'a Sample>,
     metric: &str,
