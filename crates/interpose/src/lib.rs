@@ -1,23 +1,22 @@
 //! Threads, locks and waits of the C library on microprocesses, for unmodified programs.
 //!
 //! Functions named `kumi_interpose_NAME` replace those of the C library. Each behaves as the
-//! function of that name, but a caller that is a microprocess waits as a microprocess. Two ways lead
-//! here: `kumihimo::interpose!()` defines the names in a program ([`linked`]); `kumi run` preloads
-//! `crates/preload`, which defines them, and `crates/run`, a shared library of this crate.
+//! function of that name, but a caller that is a microprocess waits as a microprocess. Two ways
+//! lead here: `kumihimo::interpose!()` defines the names in a program (`linked`); `kumi run`
+//! preloads `crates/preload`, which defines them, and `crates/run`, a shared library of this crate.
 //!
-//! - [`start`]: the runtime begins at the first thread of the program. [`phase`] says whether
-//!   it has; [`options`] of `kumi run`;
-//!   [`count`] of threads, and its [`report`].
-//! - [`thread`]: creation, join and end; its [`entry`], its [`record`]; [`attributes`];
-//!   [`identity`] and [`scheduling`]; the [`last`] one; the [`call`] that it makes.
-//! - [`lot`]: where microprocesses wait for an address. [`mutex`], [`condition`], [`rwlock`],
-//!   [`semaphore`], [`barrier`], [`spin`] and [`futex`] are built on it, [`c11`] on these.
-//! - [`descriptor`]: sockets, and what the program closes.
-//! - [`signal`]: handlers, masks, signals to one thread; [`cancel`].
-//! - [`sleep`], [`clock`]: time.
-//! - [`real`]: the C library's own functions.
+//! - `start`: the runtime begins at the first thread of the program. `phase` says whether it has;
+//!   `options` of `kumi run`; `count` of threads, and its `report`.
+//! - `thread`: creation, join and end; its `entry`, its `record`; `attributes`; `identity` and
+//!   `scheduling`; the `last` one; the `call` that it makes.
+//! - `lot`: where microprocesses wait for an address. `mutex`, `condition`, `rwlock`,
+//!   `semaphore`, `barrier`, `spin` and `futex` are built on it, `c11` on these.
+//! - `descriptor`: sockets, and what the program closes.
+//! - `signal`: handlers, masks, signals to one thread; `cancel`.
+//! - `sleep`, `clock`: time.
+//! - `real`: the C library's own functions.
 //!
-//! `libc` in this crate is [`real::libc`], whose functions are the C library's own, also for the
+//! `libc` in this crate is `real::libc`, whose functions are the C library's own, also for the
 //! replaced names.
 //!
 //! The words of locks stay the C library's: an operation tries first by the C library's own

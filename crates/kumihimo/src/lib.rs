@@ -66,6 +66,8 @@ pub mod future;
 /// Stands once, at the root of a program that is linked dynamically to glibc. The book has a guide:
 /// `guides/unmodified.md`.
 ///
+/// # Examples
+///
 /// ```
 /// kumihimo::interpose!();
 ///
