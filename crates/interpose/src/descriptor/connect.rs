@@ -20,6 +20,10 @@ use crate::descriptor::transfer::{AGAIN, repeat};
 use crate::descriptor::{pipe, returned};
 use crate::real::libc;
 
+const IN_PROGRESS: isize = -(libc::EINPROGRESS as isize);
+/// The connection has begun, by an earlier call.
+const BEGUN: isize = -(libc::EALREADY as isize);
+
 /// Begins the connection. Returns the kernel's result, or `None` if the program does not want to
 /// wait, and the call is to be made as it is.
 fn begin(fd: c_int, address: usize, length: socklen_t) -> Option<isize> {
@@ -32,16 +36,23 @@ fn begin(fd: c_int, address: usize, length: socklen_t) -> Option<isize> {
         }
         kernel::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
         let arguments = [fd as usize, address, length as usize, 0, 0, 0];
-        let done = system_call(libc::SYS_connect, arguments);
+        let mut done = system_call(libc::SYS_connect, arguments);
+        if done == IN_PROGRESS {
+            // To an address of this machine it is made by now, and this call returns its result.
+            done = system_call(libc::SYS_connect, arguments);
+        }
         kernel::fcntl(fd, libc::F_SETFL, flags);
         Some(done)
     }
 }
 
 /// Waits until the connection that was begun is made, or has failed.
-fn finish(fd: c_int, place: &Place) -> isize {
-    const IN_PROGRESS: isize = -(libc::EINPROGRESS as isize);
-    let outcome = || -(table::option(fd, libc::SO_ERROR).unwrap_or(libc::EBADF) as isize);
+fn finish(fd: c_int, place: &Place, address: usize, length: socklen_t) -> isize {
+    // A further call returns the result, and leaves the socket as connected.
+    let outcome = || match begin(fd, address, length) {
+        Some(BEGUN) => AGAIN,
+        done => done.unwrap_or(IN_PROGRESS),
+    };
     let attempt = || pipe::when_ready(fd, Interest::Write, outcome);
     match repeat(fd, place, Interest::Write, true, attempt, |_| false) {
         // The time-out for sends has passed (socket(7)), or O_NONBLOCK was set meanwhile.
@@ -59,10 +70,11 @@ unsafe extern "C-unwind" fn kumi_interpose_connect(
     cancel::around(|| {
         let place = if park::may_switch() { table::place(fd) } else { None };
         if let Some(place) = place.filter(|place| place.is_tcp(fd))
-            && let Some(begun) = begin(fd, address.expose_provenance(), length)
+            && let at = address.expose_provenance()
+            && let Some(begun) = begin(fd, at, length)
         {
-            let done =
-                if begun == -(libc::EINPROGRESS as isize) { finish(fd, place) } else { begun };
+            let is_begun = matches!(begun, IN_PROGRESS | BEGUN);
+            let done = if is_begun { finish(fd, place, at, length) } else { begun };
             return returned(done) as c_int;
         }
         // SAFETY: the caller's promise.

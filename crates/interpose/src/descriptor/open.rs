@@ -41,19 +41,35 @@ pub(super) fn made(fd: c_int) -> c_int {
     fd
 }
 
-/// Notes a descriptor that a call has made from `source`, as a duplicate or a connection, and
-/// returns it.
+/// Notes a duplicate of `source`, and returns it.
 pub(super) fn derived(source: c_int, fd: c_int) -> c_int {
+    note_source(source, fd);
+    made(fd)
+}
+
+/// Notes a connection that `listener` has accepted, and returns it.
+pub(super) fn accepted(listener: c_int, fd: c_int) -> c_int {
+    note_source(listener, fd);
+    if fd >= 0 {
+        table::made_connection(listener, fd);
+    }
+    fd
+}
+
+fn note_source(source: c_int, fd: c_int) {
     if fd >= 0 && !table::is_programs(source) {
         transfer::note_foreign(fd);
     }
-    made(fd)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_interpose_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: integers.
-    made(unsafe { libc::socket(domain, kind, protocol) })
+    let fd = unsafe { libc::socket(domain, kind, protocol) };
+    if fd >= 0 {
+        table::made_socket(fd, domain, kind);
+    }
+    fd
 }
 
 #[unsafe(no_mangle)]
@@ -67,8 +83,8 @@ unsafe extern "C" fn kumi_interpose_socketpair(
     unsafe {
         let done = libc::socketpair(domain, kind, protocol, pair);
         if done == 0 {
-            made(*pair);
-            made(*pair.add(1));
+            table::made_socket(*pair, domain, kind);
+            table::made_socket(*pair.add(1), domain, kind);
         }
         done
     }

@@ -398,10 +398,10 @@ unsafe extern "C-unwind" fn kumi_interpose_accept4(
                 result => result,
             };
             let result = repeat(fd, place, Interest::Read, true, attempt, |_| false);
-            return open::derived(fd, returned(result.unwrap_or_else(accept)) as c_int);
+            return open::accepted(fd, returned(result.unwrap_or_else(accept)) as c_int);
         }
         // SAFETY: the caller's promise.
-        open::derived(fd, unsafe { libc::accept4(fd, address, length, flags) })
+        open::accepted(fd, unsafe { libc::accept4(fd, address, length, flags) })
     })
 }
 

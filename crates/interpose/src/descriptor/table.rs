@@ -33,6 +33,8 @@ const PIPE: u8 = 4;
 const COUNTER: u8 = 5;
 /// A file that is always ready, or whose waits are the kernel's.
 const OTHER: u8 = 6;
+/// A stream of the Internet that the program has made. Whether it is of TCP, its protocol says.
+const STREAM: u8 = 7;
 
 /// One number.
 pub(super) struct Place {
@@ -120,8 +122,22 @@ impl Place {
     fn kind(&self, fd: i32) -> u8 {
         match self.kind.load(Ordering::Relaxed) {
             UNKNOWN => self.examine(fd),
+            STREAM => self.examine_stream(fd),
             kind => kind,
         }
+    }
+
+    /// Asks the kernel for the protocol only: a library before the C library may have put another
+    /// one than TCP in its place, as mptcpize(8) does.
+    #[cold]
+    fn examine_stream(&self, fd: i32) -> u8 {
+        let kind = match option(fd, libc::SO_PROTOCOL) {
+            Some(libc::IPPROTO_TCP) => TCP,
+            Some(_) => SOCKET,
+            None => return self.examine(fd),
+        };
+        self.kind.store(kind, Ordering::Relaxed);
+        kind
     }
 
     #[cold]
@@ -196,9 +212,11 @@ pub(super) fn option(fd: i32, name: i32) -> Option<i32> {
 
 /// Notes that the program is about to close `fd`.
 pub(super) fn closing(fd: i32) {
-    if let Some(place) = used(fd).filter(|_| phase::has_started())
-        && phase::is_of_this_process()
-    {
+    let Some(place) = used(fd) else { return };
+    if !phase::has_started() {
+        // Nobody waits for it. In a child of vfork(2) this is the parent's table, which asks again.
+        place.kind.store(UNKNOWN, Ordering::Relaxed);
+    } else if phase::is_of_this_process() {
         place.forget(true);
     }
 }
@@ -206,6 +224,10 @@ pub(super) fn closing(fd: i32) {
 /// Notes that `fd` is a new file of the program. What was known of the number is of an earlier
 /// file, which somebody has closed unnoticed.
 pub(super) fn made(fd: i32) {
+    made_as(fd, UNKNOWN);
+}
+
+fn made_as(fd: i32, kind: u8) {
     if phase::has_started() && !phase::is_of_this_process() {
         return;
     }
@@ -217,7 +239,24 @@ pub(super) fn made(fd: i32) {
     {
         place.forget(false);
     }
+    place.kind.store(kind, Ordering::Relaxed);
     place.is_programs.store(true, Ordering::Relaxed);
+}
+
+/// Notes that `fd` is a new socket of the program, made by socket(2) with these arguments.
+pub(super) fn made_socket(fd: i32, domain: i32, kind: i32) {
+    let kind = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    let kind = match (domain, kind) {
+        (libc::AF_INET | libc::AF_INET6, libc::SOCK_STREAM) => STREAM,
+        (libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_SEQPACKET) => LOCAL_MESSAGES,
+        _ => SOCKET,
+    };
+    made_as(fd, kind);
+}
+
+/// Notes that `fd` is a new connection of the program, accepted by the socket `listener`.
+pub(super) fn made_connection(listener: i32, fd: i32) {
+    made_as(fd, used(listener).map_or(UNKNOWN, |place| place.kind.load(Ordering::Relaxed)));
 }
 
 /// Whether the program has made `fd` by a function of this library.

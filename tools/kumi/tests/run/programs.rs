@@ -185,6 +185,11 @@ fn sockets_wait_as_the_program_says() {
 }
 
 #[test]
+fn connections_are_made_refused_and_timed_out() {
+    agree("programs::connections_are_made_refused_and_timed_out", "connections.c");
+}
+
+#[test]
 fn messages_and_refusals_are_those_of_the_kernel() {
     agree("programs::messages_and_refusals_are_those_of_the_kernel", "messages.c");
 }
