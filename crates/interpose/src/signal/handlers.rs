@@ -53,10 +53,11 @@ fn is_entry(action: &libc::sigaction) -> bool {
 
 /// Notes that a thread has an alternate stack: handlers that ask for it run there from now on.
 pub(super) fn note_stack() {
-    if HAS_STACKS.swap(true, Ordering::SeqCst) {
-        return;
-    }
     changing(|| {
+        // In here: another thread that was first has changed all actions by now.
+        if HAS_STACKS.swap(true, Ordering::SeqCst) {
+            return;
+        }
         for signal in (1..=64).filter(|signal| !matches!(signal, 32 | 33)) {
             let given = of(signal);
             if given.flags & libc::SA_ONSTACK != 0
