@@ -2,9 +2,11 @@
 //! `kumihimo::interpose!` replaces.
 //!
 //! This program defines each of them as a jump to the next definition, and notes a call by the
-//! runtime: in a section without events, or on a kernel thread between two microprocesses. std's
-//! locks wait there by `syscall`, and std closes descriptors, in builds for tests after a look
-//! whether they are open. `crates/interpose` leaves all of them to the kernel.
+//! runtime: in a section without events, or on a kernel thread between two microprocesses.
+//!
+//! Calls by way of std are left, which `crates/interpose` leaves to the C library there: locks wait
+//! by `syscall`, loops that spin yield, descriptors are closed (in builds for tests after a look
+//! whether they are open), and ended kernel threads of the pool are detached.
 
 use std::ffi::{CStr, c_char};
 use std::io::{Read, Write};
@@ -90,7 +92,7 @@ macro_rules! counting {
 }
 
 counting! {
-    pthread_join pthread_detach gettid getrusage sched_yield
+    pthread_join gettid getrusage
     pthread_mutex_lock pthread_mutex_unlock pthread_cond_wait pthread_cond_signal
     fcntl socket connect accept4 eventfd epoll_create1 setsockopt dup3 pipe2 timerfd_create
     read readv recv recvfrom recvmsg write writev send sendto sendmsg
