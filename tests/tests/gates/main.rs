@@ -1,5 +1,6 @@
 //! Calls between two processes.
 
+mod bad_directory;
 mod bad_input;
 mod calls;
 mod cores;
