@@ -26,6 +26,7 @@
 //! - [`time`]: the time-stamp counter.
 //! - `program`: the functions of this crate that `crates/interpose` replaces once more.
 //! - [`kernel`]: system calls by the names of the C library.
+//! - [`descriptor`]: descriptors of the runtime, which a program may have closed.
 //! - [`stack`]: slots of address space with guards, in slabs that are never unmapped.
 //! - [`thread_attributes`]: what the kernel keeps per thread, and a program changes through the C
 //!   library.
@@ -59,6 +60,7 @@ pub use machine::{
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 pub use machine::program;
 
+pub mod descriptor;
 pub mod irrevocable;
 pub mod kernel;
 pub mod kernel_attributes;

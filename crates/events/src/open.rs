@@ -4,10 +4,11 @@
 //! the watchdog's thread. As the highest module, it uses all rooms.
 
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
+use kumihimo_arch::descriptor::Descriptor;
 use kumihimo_arch::signal_mask;
 
 use crate::handoff::barrier;
@@ -106,12 +107,12 @@ impl Kernel {
 ///
 /// # Safety
 /// `fd` is a new descriptor that has no other owner, or negative with errno set.
-unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
+unsafe fn owned(fd: i32) -> io::Result<Descriptor> {
     if fd < 0 {
         return Err(no_descriptor(io::Error::last_os_error()));
     }
     // SAFETY: the caller's promise.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(unsafe { Descriptor::from_raw_fd(fd) })
 }
 
 fn no_descriptor(e: io::Error) -> io::Error {

@@ -5,8 +5,10 @@
 //! addresses, and every value read from it is checked: see [`crate::slot`].
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::NonNull;
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use crate::handoff::slot::Slot;
 
@@ -69,7 +71,7 @@ impl Page {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a new descriptor without another owner.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = unsafe { Descriptor::from_raw_fd(fd) };
         // SAFETY: integers only.
         if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) } != 0 {
             return Err(io::Error::last_os_error());

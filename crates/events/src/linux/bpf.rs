@@ -53,7 +53,9 @@ pub mod tracepoint;
 mod types;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use kumihimo_arch::descriptor::Descriptor;
 
 pub use abi::{MOST_SLOTS, SIG_DATA, SLOT_SIZE};
 pub use status::{Seat, Status};
@@ -109,8 +111,8 @@ impl Way {
 
 #[derive(Debug)]
 enum Loaded {
-    Filter(OwnedFd),
-    Tracepoint(Follower),
+    Filter(Descriptor),
+    Tracepoint(Box<Follower>),
 }
 
 /// Keeps a kernel thread attached until it is dropped or the thread ends. Any thread may drop it.
@@ -123,7 +125,7 @@ pub struct Attached {
 #[derive(Debug)]
 pub(crate) enum Kept {
     /// The link of the program to its event.
-    Event(OwnedFd),
+    Event(Descriptor),
     Followed(Followed),
 }
 
@@ -187,7 +189,7 @@ impl Bpf {
             ));
         }
         let (follower, maps) = Follower::open(slots, options)?;
-        Bpf::new(Loaded::Tracepoint(follower), maps, 0, slots, None)
+        Bpf::new(Loaded::Tracepoint(Box::new(follower)), maps, 0, slots, None)
     }
 
     /// Takes a free seat of an installed object. Its memory is zero except for the header, and its

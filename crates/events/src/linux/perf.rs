@@ -36,9 +36,11 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use crate::linux::perf_event::{self, Software};
 use crate::linux::watch::{self, Tid, this_tid};
@@ -124,7 +126,7 @@ impl Perf {
     }
 }
 
-fn open() -> io::Result<OwnedFd> {
+fn open() -> io::Result<Descriptor> {
     perf_event::open(
         Software {
             config: perf_event::DUMMY,
@@ -142,7 +144,7 @@ fn open() -> io::Result<OwnedFd> {
     )
 }
 
-fn map(fd: OwnedFd) -> io::Result<Watched> {
+fn map(fd: Descriptor) -> io::Result<Watched> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping, at an address that the kernel chooses.
     let at = unsafe {
@@ -260,7 +262,7 @@ fn armed(head: u64, tail: u64) -> u64 {
 /// faults. The child may drop it.
 #[derive(Debug)]
 pub struct Watched {
-    fd: OwnedFd,
+    fd: Descriptor,
     page: NonNull<u8>,
     tid: Tid,
     process: u32,

@@ -1,7 +1,9 @@
 //! Opens software events by perf_event_open(2). Neither libc nor rustix provides a wrapper.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::FromRawFd;
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use crate::linux::watch::Tid;
 
@@ -57,7 +59,7 @@ pub(crate) const SIGTRAP: u64 = 1 << 37;
 ///
 /// # Errors
 /// Those of perf_event_open(2).
-pub(crate) fn open(event: Software, tid: Tid) -> io::Result<OwnedFd> {
+pub(crate) fn open(event: Software, tid: Tid) -> io::Result<Descriptor> {
     const PERF_TYPE_SOFTWARE: u32 = 1;
     const FD_CLOEXEC: u64 = 1 << 3;
     let attr = Attr {
@@ -89,5 +91,5 @@ pub(crate) fn open(event: Software, tid: Tid) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    Ok(unsafe { Descriptor::from_raw_fd(fd as i32) })
 }

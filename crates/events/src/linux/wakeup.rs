@@ -6,8 +6,10 @@
 //! depend on it, the failure ends the process with the cause.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use crate::report::stderr_signal_safe::print_signal_safe;
 
@@ -18,7 +20,7 @@ use crate::report::stderr_signal_safe::print_signal_safe;
 /// Several wake-ups before that are one.
 #[derive(Debug)]
 pub struct EpollWaker {
-    eventfd: OwnedFd,
+    eventfd: Descriptor,
     /// The set. Its owner keeps it open for as long as the waker is used.
     set: RawFd,
     token: u64,
@@ -37,7 +39,7 @@ impl EpollWaker {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a new descriptor without another owner.
-        let eventfd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let eventfd = unsafe { Descriptor::from_raw_fd(fd) };
         let waker = EpollWaker { eventfd, set: set.as_raw_fd(), token };
         waker.control(libc::EPOLL_CTL_ADD, 0)?;
         Ok(waker)

@@ -28,9 +28,11 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, IntoRawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use crate::handoff::slot::Slot;
 use crate::linux::debugger::is_debugged;
@@ -372,7 +374,7 @@ impl Doorbells {
             disarm(fd);
             // SAFETY: the descriptor belongs to this slot and is unused: a ringing thread holds the
             // lock, and the handler runs on this kernel thread.
-            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            drop(unsafe { Descriptor::from_raw_fd(fd) });
         }
     }
 
@@ -400,7 +402,7 @@ impl Drop for Doorbells {
 }
 
 /// Opens a clock of kernel thread `tid` (0: the caller), unarmed.
-fn clock(tid: i32, scope: ClockScope) -> io::Result<OwnedFd> {
+fn clock(tid: i32, scope: ClockScope) -> io::Result<Descriptor> {
     let excluded = if scope == ClockScope::UserMode { perf_event::EXCLUDE_KERNEL } else { 0 };
     perf_event::open(
         Software {

@@ -5,11 +5,13 @@
 //! best source that needs no privileges.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use super::event_source::EventSource;
 use super::kind::Kind;
@@ -25,7 +27,7 @@ pub(super) struct Fallback {
     slots: u32,
     /// Opens another source (`super::open_one`).
     open: Opener,
-    epoll: OnceLock<OwnedFd>,
+    epoll: OnceLock<Descriptor>,
     /// Opened at the first refusal of `first`. Contains `None` if no other source is available
     /// either.
     other: OnceLock<Option<Box<dyn EventSource>>>,
@@ -101,7 +103,7 @@ impl EventSource for Fallback {
 
     fn register(&self, epoll: BorrowedFd<'_>) -> io::Result<()> {
         let own = epoll.try_clone_to_owned()?;
-        self.epoll.set(own).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
+        self.epoll.set(own.into()).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
         self.first.register(epoll)
     }
 

@@ -9,9 +9,11 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use super::event_source::EventSource;
 use super::kind::Kind;
@@ -49,7 +51,7 @@ pub(super) struct PerfSource {
     perf: Perf,
     /// By slot.
     watched: Mutex<HashMap<u32, (u64, Arc<Watched>)>>,
-    epoll: OnceLock<OwnedFd>,
+    epoll: OnceLock<Descriptor>,
     spurious: Mutex<SpuriousBells>,
 }
 
@@ -85,7 +87,7 @@ impl EventSource for PerfSource {
 
     fn register(&self, epoll: BorrowedFd<'_>) -> io::Result<()> {
         let own = epoll.try_clone_to_owned()?;
-        self.epoll.set(own).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
+        self.epoll.set(own.into()).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
     }
 
     fn begin(&self, index: u32, time: u64, epoll: BorrowedFd<'_>) -> io::Result<()> {

@@ -5,9 +5,11 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use kumihimo_events::wakeup::lost_descriptor;
 
@@ -29,7 +31,7 @@ const SETS: usize = 8;
 
 /// A VP's epoll set.
 pub(crate) struct Poller {
-    epoll: OwnedFd,
+    epoll: Descriptor,
     /// Unique number of the set (22 bits, from 1), and index of the VP (10 bits).
     pub(crate) home: u32,
     /// Resident in the VP and never in a user's memory: the kernel writes to it while page faults
@@ -63,7 +65,7 @@ impl Poller {
         Ok(Poller {
             home: number << 10 | (vp as u32 & 0x3ff),
             // SAFETY: a new descriptor without another owner.
-            epoll: unsafe { OwnedFd::from_raw_fd(fd) },
+            epoll: unsafe { Descriptor::from_raw_fd(fd) },
             events: UnsafeCell::new([libc::epoll_event { events: 0, u64: 0 }; EVENTS]),
             due: UnsafeCell::new([const { None }; EVENTS]),
             registered: AtomicUsize::new(0),

@@ -6,11 +6,13 @@
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use kumihimo_events::wakeup::add_to_eventfd;
 
@@ -107,7 +109,7 @@ pub(crate) struct OneToOne {
     life: AtomicU8,
     cancelled: AtomicBool,
     /// eventfd that ends the thread's waits in poll(2). Created at the first such wait.
-    call: OnceLock<Option<OwnedFd>>,
+    call: OnceLock<Option<Descriptor>>,
 }
 
 /// State that only the thread itself accesses. It has no destructor, because destructors of other
@@ -253,7 +255,7 @@ pub(crate) fn cancel_descriptor() -> Option<RawFd> {
                 kumihimo_arch::kernel::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)
             };
             // SAFETY: a new descriptor without another owner.
-            (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+            (fd >= 0).then(|| unsafe { Descriptor::from_raw_fd(fd) })
         });
         fence(Ordering::SeqCst);
         call.as_ref().filter(|_| !shared.cancelled.load(Ordering::Relaxed)).map(AsRawFd::as_raw_fd)

@@ -4,11 +4,12 @@
 //! write(2) to an eventfd. A dedicated kernel thread waits there and writes the dump
 //! ([`crate::observe::dump`]). It needs no VP, because all VPs may be busy or waiting.
 
-use std::io::{self, Read};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use kumihimo_arch::descriptor::Descriptor;
 use kumihimo_arch::signal_mask;
 use kumihimo_events::wakeup::add_to_eventfd;
 
@@ -70,12 +71,12 @@ fn install(signal: i32) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: a new descriptor without another owner.
-    let call = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mut calls = std::fs::File::from(call.try_clone()?);
+    let call = unsafe { Descriptor::from_raw_fd(fd) };
+    let calls = Descriptor::from(call.as_fd().try_clone_to_owned()?);
     let builder = std::thread::Builder::new().name("kumihimo-dump".into()).stack_size(2 << 20);
     signal_mask::spawn_blocked(builder, move || {
         // Several requests meanwhile are served as one.
-        while calls.read_exact(&mut [0; 8]).is_ok() {
+        while next(&calls) {
             dump::to_standard_error();
         }
     })?;
@@ -94,6 +95,15 @@ fn install(signal: i32) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Waits for a request. False if the program has closed the eventfd: then there are no more.
+fn next(calls: &Descriptor) -> bool {
+    let mut count = 0u64;
+    // SAFETY: 8 live bytes.
+    let read =
+        unsafe { kumihimo_arch::kernel::read(calls.as_raw_fd(), (&raw mut count).cast(), 8) };
+    read == 8 || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
 }
 
 /// Async-signal-safe: two atomic loads and system calls, with errno preserved.

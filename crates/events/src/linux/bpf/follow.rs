@@ -11,10 +11,11 @@
 //! begins. The entry of a thread is in its task storage and ends with the thread.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
 
+use kumihimo_arch::descriptor::Descriptor;
 use kumihimo_arch::signal_mask;
 
 use super::ids::{self, ObjectKind};
@@ -30,16 +31,16 @@ pub(super) struct Follower {
     tracepoint: Tracepoint,
     key: u32,
     /// Has the id `key`.
-    _alive: OwnedFd,
+    _alive: Descriptor,
     /// The kernel schedules no task work from a map that no process has open. None: without traps.
-    work: Option<OwnedFd>,
+    work: Option<Descriptor>,
 }
 
 /// A kernel thread with a slot, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Followed {
-    threads: Arc<OwnedFd>,
-    thread: OwnedFd,
+    threads: Arc<Descriptor>,
+    thread: Descriptor,
 }
 
 impl Follower {
@@ -111,7 +112,7 @@ impl Drop for Followed {
 fn by_process<'a>(
     tracepoint: &'a Tracepoint,
     inner: Inner<'a>,
-) -> impl Iterator<Item = (BorrowedFd<'a>, &'a OwnedFd)> {
+) -> impl Iterator<Item = (BorrowedFd<'a>, &'a Descriptor)> {
     let Tracepoint { pages, buffers, works, .. } = tracepoint;
     let outer = [pages, buffers].into_iter().chain(works).map(AsFd::as_fd);
     outer.zip([inner.page, inner.buffer].into_iter().chain(inner.work))
@@ -151,7 +152,7 @@ fn change_all<T: Copy + Send>(
 }
 
 /// Adds the process's maps under a new key. Returns it, and what keeps it valid.
-fn enter(tracepoint: &Tracepoint, inner: Inner<'_>) -> io::Result<(u32, OwnedFd)> {
+fn enter(tracepoint: &Tracepoint, inner: Inner<'_>) -> io::Result<(u32, Descriptor)> {
     let alive = sys::map_create(&map(sys::MAP_ARRAY, "kumi_alive", 4, 4, 1))?;
     let (key, _) = ids::map(alive.as_fd())?;
     let entered = change_all(by_process(tracepoint, inner), |(outer, own)| {

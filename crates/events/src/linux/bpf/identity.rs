@@ -9,9 +9,11 @@
 //! of its own.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use super::ids::{self, MapShape, ObjectKind, ProgramInfo};
 use super::sys;
@@ -28,7 +30,7 @@ struct Identity {
 }
 
 /// Maps by name.
-type NamedMaps = Vec<([u8; 16], OwnedFd)>;
+type NamedMaps = Vec<([u8; 16], Descriptor)>;
 
 /// Of the programs at `sched_switch` and `sched_process_exec`.
 pub(super) struct Identities {
@@ -37,8 +39,8 @@ pub(super) struct Identities {
 }
 
 impl Identities {
-    pub(super) fn of(switch: &OwnedFd, exec: &OwnedFd) -> io::Result<Identities> {
-        let of = |program: &OwnedFd| {
+    pub(super) fn of(switch: &Descriptor, exec: &Descriptor) -> io::Result<Identities> {
+        let of = |program: &Descriptor| {
             let found = identify(&ids::program(program.as_fd())?)?;
             found.map(|(identity, _)| identity).ok_or(io::Error::from(io::ErrorKind::NotFound))
         };
@@ -51,13 +53,13 @@ pub(super) struct Found {
     /// The id of the program at `sched_switch`.
     pub(super) program: u32,
     /// At `sched_switch` and `sched_process_exec`.
-    pub(super) links: [OwnedFd; 2],
+    pub(super) links: [Descriptor; 2],
     maps: NamedMaps,
 }
 
 impl Found {
     /// The map of this name, once.
-    pub(super) fn take_map(&mut self, name: &str) -> Option<OwnedFd> {
+    pub(super) fn take_map(&mut self, name: &str) -> Option<Descriptor> {
         let at = self.maps.iter().position(|(has, _)| *has == sys::name(name))?;
         Some(self.maps.swap_remove(at).1)
     }
@@ -77,7 +79,7 @@ fn identify(program: &ProgramInfo) -> io::Result<Option<(Identity, NamedMaps)>> 
 }
 
 /// A link at `tracepoint` and its program; None: it is another link, or is gone.
-fn link_at(id: u32, tracepoint: &str) -> io::Result<Option<(OwnedFd, ProgramInfo)>> {
+fn link_at(id: u32, tracepoint: &str) -> io::Result<Option<(Descriptor, ProgramInfo)>> {
     let link = loop {
         match ids::open(ObjectKind::Link, id) {
             // EAGAIN: inside the system call that attaches it, which takes some milliseconds.

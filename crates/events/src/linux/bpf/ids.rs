@@ -6,7 +6,9 @@
 //! a freed one does not come back soon. Both enumeration and opening need CAP_SYS_ADMIN.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use super::sys::{bpf, number, owned};
 
@@ -76,7 +78,7 @@ pub(super) fn exists(kind: ObjectKind, id: u32) -> io::Result<bool> {
 /// A descriptor of the object; None: it is gone.
 ///
 /// A link has its id before it is attached; until then the error is EAGAIN (`bpf_link_by_id`).
-pub(super) fn open(kind: ObjectKind, id: u32) -> io::Result<Option<OwnedFd>> {
+pub(super) fn open(kind: ObjectKind, id: u32) -> io::Result<Option<Descriptor>> {
     let mut attr = Id { id, next: 0, flags: 0 };
     // SAFETY: no addresses in it; the result is a new descriptor.
     match unsafe { bpf(kind.open(), &mut attr).map(|fd| owned(fd)) } {

@@ -7,7 +7,9 @@
 //! kernel, but relocates types from Linux 5.17 on only.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use super::abi::{MOST_SLOTS, SLOT_SIZE};
 use super::program::Symbol;
@@ -22,8 +24,8 @@ pub(super) const OWNER_PRIVATE: u32 = u32::MAX - 1;
 
 /// What one process needs: memory for slots, and a buffer for records.
 pub(super) struct SeatMaps {
-    pub(super) page: OwnedFd,
-    pub(super) buffer: OwnedFd,
+    pub(super) page: Descriptor,
+    pub(super) buffer: Descriptor,
 }
 
 impl SeatMaps {
@@ -49,16 +51,16 @@ impl SeatMaps {
 
 /// The program with its outer maps.
 pub(super) struct Object {
-    pub(super) program: OwnedFd,
-    pub(super) pages: OwnedFd,
-    pub(super) buffers: OwnedFd,
-    pub(super) owners: OwnedFd,
+    pub(super) program: Descriptor,
+    pub(super) pages: Descriptor,
+    pub(super) buffers: Descriptor,
+    pub(super) owners: Descriptor,
 }
 
 impl Object {
     /// For up to `seats` processes, each with maps like `template`'s. No seat has an owner yet.
     pub(super) fn load(seats: u32, template: &SeatMaps) -> Result<Object, Unavailable> {
-        let of = |name, inner: &OwnedFd| {
+        let of = |name, inner: &Descriptor| {
             let outer = map(sys::MAP_ARRAY_OF_MAPS, name, 4, 4, seats);
             create("the map of maps", &Map { inner: Some(inner.as_fd()), ..outer })
         };
@@ -86,7 +88,7 @@ impl Object {
 
     /// Puts maps into a seat; from then on the program serves it.
     pub(super) fn give(&self, seat: u32, maps: &SeatMaps, owner: u32) -> Result<(), Unavailable> {
-        let set = |outer: &OwnedFd, value| {
+        let set = |outer: &Descriptor, value| {
             sys::map_set(outer.as_fd(), seat, value)
                 .map_err(|e| unavailable(&format!("filling seat {seat}"), &e))
         };
@@ -96,7 +98,7 @@ impl Object {
     }
 }
 
-pub(super) fn number(fd: &OwnedFd) -> u32 {
+pub(super) fn number(fd: &Descriptor) -> u32 {
     use std::os::fd::AsRawFd;
     fd.as_raw_fd() as u32
 }
@@ -109,7 +111,7 @@ fn page(entries: u32) -> Map<'static> {
     Map { flags: sys::MMAPABLE, ..map(sys::MAP_ARRAY, "kumi_page", 4, SLOT_SIZE as u32, entries) }
 }
 
-pub(super) fn create(what: &str, map: &Map<'_>) -> Result<OwnedFd, Unavailable> {
+pub(super) fn create(what: &str, map: &Map<'_>) -> Result<Descriptor, Unavailable> {
     sys::map_create(map).map_err(|e| unavailable(&format!("creating a BPF map for {what}"), &e))
 }
 

@@ -14,10 +14,12 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use super::abi::MOST_SLOTS;
 use super::file_lock::FileLock;
@@ -39,7 +41,7 @@ pub struct Store {
 
 /// A seat, taken.
 pub(super) struct TakenSeat {
-    pub(super) program: OwnedFd,
+    pub(super) program: Descriptor,
     pub(super) maps: SeatMaps,
     pub(super) number: u32,
     pub(super) slots: u32,
@@ -102,11 +104,11 @@ fn path_text(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).expect("paths here are made of names without a zero")
 }
 
-fn get(path: &Path) -> Result<OwnedFd, Unavailable> {
+fn get(path: &Path) -> Result<Descriptor, Unavailable> {
     sys::pinned(&path_text(path)).map_err(|e| failed("opening", path, &e))
 }
 
-fn pin(object: &OwnedFd, path: &Path) -> Result<(), Unavailable> {
+fn pin(object: &Descriptor, path: &Path) -> Result<(), Unavailable> {
     sys::pin(object.as_fd(), &path_text(path)).map_err(|e| failed("pinning", path, &e))
 }
 

@@ -4,8 +4,10 @@
 //! then the data, mapped twice in a row so that a record never wraps. Only page 0 is writable here.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use super::sys::{self, Mapping};
 
@@ -18,7 +20,7 @@ const RECORD: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct Ring {
-    fd: OwnedFd,
+    fd: Descriptor,
     reader: Mapping,
     // The writer's page and the data.
     writer: Mapping,
@@ -30,7 +32,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// Empties the buffer. Nobody else may be reading it.
-    pub(super) fn new(fd: OwnedFd) -> io::Result<Ring> {
+    pub(super) fn new(fd: Descriptor) -> io::Result<Ring> {
         let info = sys::map_info(fd.as_fd())?;
         let size = info.entries as usize;
         if info.kind != sys::MAP_RINGBUF || !size.is_power_of_two() || size < PAGE {

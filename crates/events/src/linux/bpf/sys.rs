@@ -5,8 +5,10 @@
 
 use std::ffi::{CStr, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::ptr;
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use super::abi::SIG_DATA;
 use kumihimo_arch::signal_mask;
@@ -55,9 +57,9 @@ pub(super) unsafe fn bpf<A>(command: i64, attr: &mut A) -> io::Result<i64> {
 
 /// # Safety
 /// `number` is a descriptor that was just made and belongs to nobody.
-pub(super) unsafe fn owned(number: i64) -> OwnedFd {
+pub(super) unsafe fn owned(number: i64) -> Descriptor {
     // SAFETY: the caller's promise. Descriptors fit into an int.
-    unsafe { OwnedFd::from_raw_fd(number as i32) }
+    unsafe { Descriptor::from_raw_fd(number as i32) }
 }
 
 pub(super) fn number(fd: BorrowedFd<'_>) -> u32 {
@@ -87,7 +89,7 @@ pub(super) struct Map<'a> {
     pub(super) types: Option<(BorrowedFd<'a>, [u32; 2])>,
 }
 
-pub(super) fn map_create(map: &Map<'_>) -> io::Result<OwnedFd> {
+pub(super) fn map_create(map: &Map<'_>) -> io::Result<Descriptor> {
     #[repr(C)]
     struct Attr {
         sizes: [u32; 5],
@@ -201,7 +203,7 @@ pub(super) fn map_remove(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
 }
 
 /// Loads type information (Documentation/bpf/btf.rst).
-pub(super) fn types_load(types: &[u8]) -> io::Result<OwnedFd> {
+pub(super) fn types_load(types: &[u8]) -> io::Result<Descriptor> {
     #[repr(C)]
     struct Attr {
         types: u64,
@@ -229,7 +231,7 @@ pub(super) fn program_load(
     instructions: &[u64],
     program: &str,
     of: &Use<'_>,
-) -> io::Result<OwnedFd> {
+) -> io::Result<Descriptor> {
     #[repr(C)]
     struct Attr {
         kind: u32,
@@ -321,7 +323,7 @@ pub(super) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
 
 /// Opens what was pinned. Needs the right to read and write the file, no capability (since
 /// Linux 6.0).
-pub(super) fn pinned(path: &CStr) -> io::Result<OwnedFd> {
+pub(super) fn pinned(path: &CStr) -> io::Result<Descriptor> {
     let mut attr = ObjectAttr { path: path.as_ptr() as u64, fd: 0, flags: 0 };
     // SAFETY: as above; the result is a new descriptor.
     unsafe { bpf(BPF_OBJ_GET, &mut attr).map(|fd| owned(fd)) }
@@ -379,7 +381,7 @@ pub(super) fn link(
     program: BorrowedFd<'_>,
     event: BorrowedFd<'_>,
     cookie: u64,
-) -> io::Result<OwnedFd> {
+) -> io::Result<Descriptor> {
     #[repr(C)]
     struct Attr {
         program: u32,
@@ -400,7 +402,7 @@ pub(super) fn link(
 }
 
 /// Attaches a program to its tracepoint for as long as the descriptor lives.
-pub(super) fn trace(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(super) fn trace(program: BorrowedFd<'_>) -> io::Result<Descriptor> {
     #[repr(C)]
     struct Attr {
         name: u64,
@@ -413,7 +415,7 @@ pub(super) fn trace(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 }
 
 /// The calling kernel thread, as a descriptor (pidfd_open(2), Linux 6.9).
-pub(super) fn this_thread() -> io::Result<OwnedFd> {
+pub(super) fn this_thread() -> io::Result<Descriptor> {
     const PIDFD_THREAD: i64 = libc::O_EXCL as i64;
     // SAFETY: no pointers.
     let fd = unsafe {
@@ -431,7 +433,7 @@ pub(super) fn this_thread() -> io::Result<OwnedFd> {
 }
 
 /// An event for every switch of the calling kernel thread away from its core, disabled.
-pub(super) fn switch_event(sigtrap: bool) -> io::Result<OwnedFd> {
+pub(super) fn switch_event(sigtrap: bool) -> io::Result<Descriptor> {
     perf_event::open(
         Software {
             config: perf_event::CONTEXT_SWITCHES,

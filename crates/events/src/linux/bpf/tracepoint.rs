@@ -16,10 +16,12 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use super::identity::{self, Identities};
 use super::ids::{self, ObjectKind};
@@ -124,38 +126,38 @@ impl fmt::Display for Report {
 #[derive(Debug)]
 pub(super) struct Tracepoint {
     /// A thread -> the key of its process, and its slot.
-    pub(super) threads: Arc<OwnedFd>,
+    pub(super) threads: Arc<Descriptor>,
     /// The key of a process -> its slots, ...
-    pub(super) pages: OwnedFd,
+    pub(super) pages: Descriptor,
     /// ... its records, ...
-    pub(super) buffers: OwnedFd,
+    pub(super) buffers: Descriptor,
     /// ... and its traps under way. None: without traps.
-    pub(super) works: Option<OwnedFd>,
+    pub(super) works: Option<Descriptor>,
     pub(super) origin: Origin,
     pub(super) program: u32,
-    links: [OwnedFd; 2],
+    links: [Descriptor; 2],
 }
 
 /// The programs, loaded and not attached.
 struct Candidate {
-    threads: OwnedFd,
-    pages: OwnedFd,
-    buffers: OwnedFd,
-    works: Option<OwnedFd>,
-    switch: OwnedFd,
-    exec: OwnedFd,
+    threads: Descriptor,
+    pages: Descriptor,
+    buffers: Descriptor,
+    works: Option<Descriptor>,
+    switch: Descriptor,
+    exec: Descriptor,
 }
 
 /// One map of each kind that a process registers. The kernel checks inner maps against a template,
 /// so the first process's are the template. `work`: None: without traps.
 #[derive(Clone, Copy)]
 pub(super) struct Inner<'a> {
-    pub(super) page: &'a OwnedFd,
-    pub(super) buffer: &'a OwnedFd,
-    pub(super) work: Option<&'a OwnedFd>,
+    pub(super) page: &'a Descriptor,
+    pub(super) buffer: &'a Descriptor,
+    pub(super) work: Option<&'a Descriptor>,
 }
 
-pub(super) fn load_types() -> Result<OwnedFd, Unavailable> {
+pub(super) fn load_types() -> Result<Descriptor, Unavailable> {
     sys::types_load(&types::blob()).map_err(|e| unavailable("loading type information", &e))
 }
 
@@ -170,7 +172,7 @@ impl Candidate {
         let described = Some((types.as_fd(), [types::U32, types::U64]));
         let threads =
             create("the threads", &Map { flags: sys::NO_PREALLOC, types: described, ..storage })?;
-        let of = |name, inner: &OwnedFd| {
+        let of = |name, inner: &Descriptor| {
             let outer = map(sys::MAP_HASH_OF_MAPS, name, 4, 4, MOST_PROCESSES);
             create("the map of maps", &Map { inner: Some(inner.as_fd()), ..outer })
         };
@@ -287,7 +289,7 @@ impl Tracepoint {
     }
 
     fn links(&self) -> io::Result<[u32; 2]> {
-        let id = |link: &OwnedFd| {
+        let id = |link: &Descriptor| {
             Ok::<_, io::Error>(ids::link(link.as_fd())?.map_or(u32::MAX, |info| info.id))
         };
         Ok([id(&self.links[0])?, id(&self.links[1])?])

@@ -1,12 +1,12 @@
 use super::*;
 use std::os::fd::AsFd;
 
-fn set() -> OwnedFd {
+fn set() -> Descriptor {
     // SAFETY: integers only; a new descriptor without another owner.
-    unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }
+    unsafe { Descriptor::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }
 }
 
-fn received(set: &OwnedFd) -> Vec<u64> {
+fn received(set: &Descriptor) -> Vec<u64> {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
     // SAFETY: room for four events.
     let n = unsafe { libc::epoll_wait(set.as_raw_fd(), events.as_mut_ptr(), 4, 0) };
@@ -48,7 +48,7 @@ fn only_an_eventfd_counts_as_one() {
     let file = std::fs::File::open("/proc/self/exe").expect("readable");
     let (reader, _writer) = std::io::pipe().expect("a pipe");
     // SAFETY: integers only; a new descriptor without another owner.
-    let eventfd = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) };
+    let eventfd = unsafe { Descriptor::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) };
     assert!(is_anonymous(eventfd.as_raw_fd()));
     assert!(!is_anonymous(file.as_raw_fd()) && !is_anonymous(reader.as_raw_fd()));
     assert!(!is_anonymous(-1));

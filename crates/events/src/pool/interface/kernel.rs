@@ -13,9 +13,10 @@
 //! No further kernel thread stands between the cause and the successor: the woken spare takes the
 //! VP itself. Before that it ensures that another spare waits in its place (`life`).
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use kumihimo_arch::descriptor::Descriptor;
 
 use crate::handoff::carriers::Carriers;
 use crate::handoff::page::Page;
@@ -60,7 +61,7 @@ pub struct Kernel {
     pub(crate) page: Page,
     pub(crate) source: Box<dyn EventSource>,
     pub(crate) scheduler: OnceLock<Weak<dyn UserScheduler>>,
-    pub(crate) epoll: OwnedFd,
+    pub(crate) epoll: Descriptor,
     /// Wakes a thread in `epoll` to check the ready list and `dismissed`.
     pub(crate) call: EpollWaker,
     pub(crate) vps: u32,

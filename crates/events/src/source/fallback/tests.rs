@@ -33,7 +33,7 @@ fn refused_threads_use_the_second_source_and_earlier_threads_keep_the_first() {
     let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     assert!(epoll >= 0);
     // SAFETY: a new descriptor.
-    let epoll: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(epoll) };
+    let epoll: Descriptor = unsafe { std::os::fd::FromRawFd::from_raw_fd(epoll) };
     source.register(epoll.as_fd()).expect("nothing to do");
     source.attach(1).expect("it may");
     assert!(
