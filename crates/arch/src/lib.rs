@@ -58,7 +58,7 @@ pub use machine::{
 };
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
-pub use machine::program;
+pub use machine::{is_in_system_call, program};
 
 pub mod descriptor;
 pub mod irrevocable;

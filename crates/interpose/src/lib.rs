@@ -14,7 +14,7 @@
 //! - `descriptor`: sockets, and what the program closes.
 //! - `signal`: handlers, masks, signals to one thread; `cancel`.
 //! - `sleep`, `clock`: time.
-//! - `real`: the C library's own functions.
+//! - `real`: the C library's own functions; `raw_call`: a report of calls that go past it.
 //!
 //! `libc` in this crate is `real::libc`, whose functions are the C library's own, also for the
 //! replaced names.
@@ -47,6 +47,7 @@ mod lot;
 mod mutex;
 mod options;
 mod phase;
+mod raw_call;
 mod real;
 mod record;
 mod report;

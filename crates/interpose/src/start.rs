@@ -10,7 +10,7 @@ use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
 
 use crate::phase::{self, Phase};
 use crate::real::libc;
-use crate::{count, descriptor, last, lot, options, scheduling, signal};
+use crate::{count, descriptor, last, lot, options, raw_call, scheduling, signal};
 
 /// Starts the runtime if that has not been tried yet. Returns whether it runs.
 pub(crate) fn start() -> bool {
@@ -87,6 +87,7 @@ pub(crate) fn begin(state: Phase) {
     phase::set(state);
     if state == Phase::Started {
         last::begin();
+        raw_call::begin();
         signal::process::listen();
     }
 }

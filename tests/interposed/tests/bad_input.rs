@@ -1,9 +1,11 @@
 //! Bad input of `kumihimo::interpose!` and `#[kumihimo::main]`: one clear message each.
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const EXITS: &str = env!("CARGO_BIN_EXE_exits");
+const RAW_CALLS: &str = env!("CARGO_BIN_EXE_raw_calls");
 
 /// Has Cargo compile one program of this package, which fails. Returns what it says.
 fn compile(arguments: &[&str]) -> String {
@@ -87,4 +89,40 @@ fn other_preloaded_library_is_reported_once() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.starts_with("kumihimo: ") && said.contains("other.so"), "{said}");
+}
+
+#[test]
+fn system_calls_without_the_c_library_are_reported_once() {
+    let mut program = Command::new(RAW_CALLS)
+        .arg("raw")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("begins");
+    let mut said = BufReader::new(program.stderr.take().expect("piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("text");
+    // It goes on until its input ends.
+    drop(program.stdin.take());
+    let (mut more, status) = (String::new(), program.wait().expect("ends"));
+    said.read_to_string(&mut more).expect("text");
+    assert!(status.success(), "{status}: {line}{more}");
+    assert_eq!(more, "");
+    let begin = format!("kumihimo: {RAW_CALLS} makes system calls without the C library (");
+    assert!(line.starts_with(&begin), "{line}");
+    // The place is that of the function which makes the call.
+    let address = line.split(" at 0x").nth(1).and_then(|rest| rest.split(')').next());
+    let address = format!("0x{}", address.expect("an address"));
+    let place = Command::new("addr2line").args(["-fie", RAW_CALLS, &address]).output();
+    if let Ok(place) = place {
+        let place = String::from_utf8_lossy(&place.stdout).into_owned();
+        assert!(place.contains("one_byte"), "{line}{place}");
+    }
+}
+
+#[test]
+fn unknown_waits_in_the_c_library_are_not_reported() {
+    let output = Command::new(RAW_CALLS).arg("library").output().expect("begins");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }

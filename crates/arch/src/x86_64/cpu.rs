@@ -381,12 +381,10 @@ pub fn prefetch(line: *const u8) {
 /// # Safety
 /// `word` lives as long as the call; `operation` needs no further arguments.
 pub(crate) unsafe fn futex(word: *const u32, operation: i32, value: u32) {
-    // SAFETY: upheld by the caller. 202 = SYS_futex; the system call clobbers only rax, rcx and
-    // r11.
-    unsafe {
-        asm!("syscall", inlateout("rax") 202i64 => _, in("rdi") word, in("rsi") i64::from(operation),
-             in("rdx") u64::from(value), in("r10") 0, lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
+    let word = word.expose_provenance();
+    let (operation, value) = (operation as usize, value as usize);
+    // SAFETY: upheld by the caller.
+    unsafe { super::system_call(libc::SYS_futex, [word, operation, value, 0, 0, 0]) };
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ pub mod interrupted;
 pub mod program;
 pub mod regions;
 mod system_call;
-pub use system_call::system_call;
+pub use system_call::{is_in_system_call, system_call};
 pub mod thread_start;
 pub mod time;
 pub mod tls;

@@ -1,5 +1,5 @@
 //! A program whose calls of the C library are interposed, by `crates/interpose` in it: what the
-//! start of a runtime does besides.
+//! start of a runtime does besides, and what looks at waits that nothing interposes.
 
 use std::sync::OnceLock;
 
@@ -36,4 +36,19 @@ pub(crate) fn after_start() {
 /// Whether the program's calls are interposed.
 pub(crate) fn is_linked() -> bool {
     LINKED.get().is_some()
+}
+
+/// Looks at a kernel thread, by its id, whose microprocess often blocks in calls unknown to the
+/// runtime. Returns whether it is to be called again. Async-signal-safe.
+pub type Look = fn(u32) -> bool;
+
+static LOOK: OnceLock<Look> = OnceLock::new();
+
+/// Has the timekeeper call `look` now and then. Only the first one in a process is called.
+pub fn look_at_unknown_waits(look: Look) {
+    let _ = LOOK.set(look);
+}
+
+pub(crate) fn look() -> Option<Look> {
+    LOOK.get().copied()
 }

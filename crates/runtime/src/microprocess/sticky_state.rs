@@ -1,7 +1,7 @@
 //! State of sticky microprocesses in their records and in the instance (`upcall/sticky.rs`).
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::microprocess::protocol::sticky_parker::StickyParker;
 
@@ -125,6 +125,11 @@ pub(crate) struct StickyCounts {
     /// Number of sleeps of sticky microprocesses in the kernel outside of the runtime, up to their
     /// last waits in the runtime.
     pub(crate) sleeps: AtomicU64,
+    /// The kernel thread of the microprocess that became sticky last, as it blocks often in unknown
+    /// calls; 0: none, or none is looked at any more.
+    pub(crate) last: AtomicU32,
+    /// When the timekeeper looked at such a thread ([`crate::lifecycle::linked::Look`]).
+    pub(crate) looked_at: AtomicU64,
 }
 
 #[cfg(all(test, not(loom)))]

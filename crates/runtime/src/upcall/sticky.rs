@@ -73,6 +73,9 @@ pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Rea
     own.set_reason(reason);
     instance.sticky.now.fetch_add(1, Ordering::SeqCst);
     instance.sticky.changes.fetch_add(1, Ordering::Relaxed);
+    if reason == Reason::Often {
+        instance.sticky.last.store(kt.tid(), Ordering::Relaxed);
+    }
     kt.keep_to_no_core();
     kt.events().detach();
     set_standing(Standing::Sticky);

@@ -39,6 +39,7 @@ impl Instance {
         if self.stopped() {
             return Tick::Rest(None);
         }
+        self.look_at_unknown_wait();
         if self.all_idle() {
             return self.look_at_idleness();
         }
@@ -47,6 +48,24 @@ impl Instance {
         let now = self.now();
         let next = self.vps.iter().map(|vp| self.look_at_turn(vp, now)).min().unwrap_or(LONGEST);
         self.again_in(next.clamp(SHORTEST, LONGEST), now)
+    }
+
+    /// Has the kernel thread that became sticky last looked at, at most once in [`LONGEST`].
+    fn look_at_unknown_wait(&self) {
+        let sticky = &self.sticky;
+        let thread = sticky.last.load(Ordering::Relaxed);
+        if thread == 0 {
+            return;
+        }
+        let Some(look) = crate::lifecycle::linked::look() else { return };
+        let now = self.now();
+        if now.saturating_sub(sticky.looked_at.load(Ordering::Relaxed)) < LONGEST {
+            return;
+        }
+        sticky.looked_at.store(now, Ordering::Relaxed);
+        if !look(thread) {
+            sticky.last.store(0, Ordering::Relaxed);
+        }
     }
 
     fn again_in(&self, next: u64, now: u64) -> Tick {
