@@ -278,3 +278,72 @@ fn computing_equals_all_get_turns() {
         }
     });
 }
+
+/// One that has sunk gives way as soon as a descriptor of one that waits is ready, and keeps its
+/// place and the rest of its quantum.
+#[test]
+fn ready_descriptor_interrupts_one_that_computes_all_the_time() {
+    const NAME: &str = "ready_descriptor_interrupts_one_that_computes_all_the_time";
+    const ROUNDS: usize = 30;
+    alone(NAME, || {
+        let answers = Answers::default();
+        // No other key is later than that of the one that computes.
+        let policy = Feedback::with_quantum(Duration::from_millis(10), Duration::from_secs(60));
+        let policy = Watched(policy, answers.clone());
+        let runtime = Runtime::builder().vps(1).policy(policy).build().expect("a runtime");
+        let (mut near, far) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let (tell, told) = std::sync::mpsc::channel();
+        let sunk_after = Arc::new(AtomicU64::new(0));
+        let sunk = sunk_after.clone();
+        let seen = answers.clone();
+        let client = std::thread::spawn(move || {
+            let Ok(computing): Result<[ThreadId; 2], _> = told.recv() else { return };
+            while computing.iter().any(|id| seen.quanta_used_up(*id) < 5) {
+                std::thread::yield_now();
+            }
+            let used_up = computing.iter().map(|id| seen.quanta_used_up(*id)).sum::<usize>();
+            sunk.store(used_up as u64, SeqCst);
+            for _ in 0..ROUNDS {
+                near.write_all(&[1]).expect("writable");
+                near.read_exact(&mut [0]).expect("readable");
+            }
+        });
+        runtime.run(|| {
+            if one_to_one() || metrics().expect("a runtime").preemption == "off" {
+                return skip(NAME, "nothing interrupts a computing microprocess");
+            }
+            let mut far = UnixStream::try_from(far).expect("a stream");
+            let over = Arc::new(AtomicBool::new(false));
+            // Two, since one alone has no quantum.
+            let computing = [(); 2].map(|()| {
+                let seen = over.clone();
+                thread::spawn(move || {
+                    while !seen.load(SeqCst) {
+                        black_box(());
+                    }
+                })
+            });
+            let ids = computing.each_ref().map(|one| one.thread().id());
+            let echo = thread::spawn(move || {
+                let mut byte = [0];
+                while far.read(&mut byte).expect("readable") == 1 {
+                    far.write_all(&byte).expect("writable");
+                }
+            });
+            tell.send(ids).expect("the client waits");
+            echo.join().expect("no panic");
+            over.store(true, SeqCst);
+            computing.map(|one| one.join().expect("no panic"));
+            let count = |wanted| {
+                let all = ids.iter().flat_map(|id| answers.of(*id));
+                all.filter(|(why, _)| *why == wanted).count()
+            };
+            // Not in each round: the reply may be there before the wait begins.
+            let (outranked, over) = (count(Why::Outranked), count(Why::QuantumOver));
+            let over = over - sunk_after.load(SeqCst) as usize;
+            assert!(outranked > over, "outranked {outranked} times, quantum over {over} times");
+        });
+        drop(tell);
+        client.join().expect("no panic");
+    });
+}

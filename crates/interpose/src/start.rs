@@ -93,12 +93,13 @@ pub(crate) fn begin(state: Phase) {
 }
 
 /// The quantum of a thread that has computed little. Those that compute all the time have sixteen
-/// times as much: half of that passes on average before one that has waited runs, at each of its
-/// waits. The kernel's slices are of a few milliseconds.
-const FIRST_QUANTUM: Duration = Duration::from_micros(500);
-/// The delay for each doubling of the quantum, so that six threads which compute on one processor
-/// have all run again before one of them has waited for so long that it precedes a new thread.
-const DELAY: Duration = Duration::from_millis(20);
+/// times as much, about the kernel's slice: that passes before one that has waited runs, if the
+/// computing one has waited for so long that it precedes it.
+const FIRST_QUANTUM: Duration = Duration::from_micros(250);
+/// The delay for each doubling of the quantum. Six threads which compute on one processor have all
+/// run again, for 4 ms each, before one of them has waited for so long that it precedes a new
+/// thread, even if new threads use three quarters of the processor.
+const DELAY: Duration = Duration::from_millis(30);
 
 /// The least address space that the runtime can live in, in bytes: its stacks are slots of regions
 /// that it reserves as a whole.

@@ -101,6 +101,9 @@ impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
     fn peek(&self) -> Option<NonNull<T>> {
         each!(self, q => q.peek())
     }
+    fn first_key(&self, level: u8) -> Option<u64> {
+        each!(self, q => q.first_key(level))
+    }
     fn loosen(&self) {
         each!(self, q => q.loosen())
     }

@@ -147,6 +147,11 @@ impl<T: Node> Owner<T> {
         self.queue.peek()
     }
 
+    /// Calls [`RunQueue::first_key`].
+    pub fn first_key(self, level: u8) -> Option<u64> {
+        self.queue.first_key(level)
+    }
+
     /// Calls [`RunQueue::loosen`].
     pub fn loosen(self) {
         self.queue.loosen()

@@ -186,6 +186,12 @@ pub trait RunQueue<T: Node> {
         // SAFETY: the caller is the owner (contract of `Set::local`).
         unsafe { self.protect() }.peek()
     }
+    /// Returns the smallest key of the items on `level` that only the owner takes; `None` if none of
+    /// them has a key.
+    fn first_key(&self, level: u8) -> Option<u64> {
+        // SAFETY: the caller is the owner (contract of `Set::local`).
+        unsafe { self.protect() }.first_key(level)
+    }
     /// Allows the next item to be given away, even if it is of [`Origin::Wake`].
     fn loosen(&self) {
         // SAFETY: the caller is the owner (contract of `Set::local`).

@@ -81,6 +81,7 @@ fn items_pop_in_order_and_can_be_removed() {
             }
             assert_eq!(q.len(), 8);
             assert!(q.has_above(0) && q.has_above(62) && !q.has_above(63));
+            assert_eq!((q.first_key(3), q.first_key(63)), (Some(4), None));
             assert!(q.remove(items.get(2)), "{design:?}");
             assert!(!q.remove(items.get(2)), "{design:?}");
             assert_eq!(q.pop_at_least(4).map(|(i, l)| (id(i), l)), Some((1, 63)));

@@ -183,6 +183,12 @@ impl<T: Node> ProtectQueue<T> {
         NonNull::new(self.lists[self.ranks.trailing_zeros() as usize].head)
     }
 
+    /// Returns the smallest key on `level`; `None` if no item there has a key.
+    pub(crate) fn first_key(&self, level: u8) -> Option<u64> {
+        let heap = &self.heaps.as_ref()?[node::rank(level)];
+        heap.first().map(|entry| entry.key)
+    }
+
     /// Takes the next item of the highest level.
     #[inline]
     pub fn pop(&mut self) -> Option<(NonNull<T>, u8)> {

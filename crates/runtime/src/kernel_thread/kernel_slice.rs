@@ -8,6 +8,9 @@
 //!
 //! - A thread that computes below the default level gets the longest slice. Waking threads of any
 //!   process preempt it.
+//! - A thread that computes something which gives way to others of its level gets twice the usual
+//!   slice. The threads of the runtime and of the program that wake those others preempt it. One
+//!   that has used up its share waits until the slice ends, so it is not longer.
 //! - A thread that sleeps, and ran something above the default level, gets a quarter of the usual
 //!   slice. It preempts others when it wakes.
 //! - A thread that sleeps, and ran something at the default level beside
@@ -44,6 +47,7 @@ enum Length {
     #[default]
     Usual,
     Short,
+    Double,
     Long,
 }
 
@@ -61,18 +65,27 @@ impl KernelSlice {
         self.be(if level >= least { Length::Short } else { Length::Usual });
     }
 
-    /// Sets the slice of a thread that has computed at `level` for a while. Costs as
-    /// `before_sleep`. Returns whether the level is low.
+    /// Sets the slice of a thread that has computed at `level` for a while. Pass `gives_way` if its
+    /// microprocess gives way to others that become runnable. Costs as `before_sleep`. Returns
+    /// whether the level is low.
     #[inline]
-    pub(crate) fn computing(&self, level: u8) -> bool {
+    pub(crate) fn computing(&self, level: u8, gives_way: bool) -> bool {
         let is_low = level < Priority::DEFAULT.get();
         if is_low {
             self.be(Length::Long);
-        } else if self.0.get() == Length::Long {
+        } else if gives_way {
+            self.gives_way();
+        } else if matches!(self.0.get(), Length::Long | Length::Double) {
             // A short slice is kept, because the thread sleeps again soon.
             self.be(Length::Usual);
         }
         is_low
+    }
+
+    /// Sets the slice of a thread whose microprocess gives way to others that become runnable.
+    #[inline]
+    pub(crate) fn gives_way(&self) {
+        self.be(Length::Double);
     }
 
     /// Restores the usual slice: the thread does no work of the runtime for a while, or is in the
@@ -99,6 +112,7 @@ impl KernelSlice {
         let slice = match length {
             Length::Usual => usual,
             Length::Short => usual / 4,
+            Length::Double => 2 * usual,
             Length::Long => LONGEST,
         };
         match set(slice) {

@@ -112,6 +112,8 @@ pub(crate) struct Account {
     pub(crate) ran_ns: u64,
     pub(crate) quantum_ns: u64,
     pub(crate) due_ns: Option<u64>,
+    /// The key of its last placement, or 0. It keeps it while it is outranked.
+    pub(crate) key: u64,
 }
 
 // loom's types have other sizes.

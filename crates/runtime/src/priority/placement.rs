@@ -131,17 +131,19 @@ impl Placer {
         mp.level.set(p.level);
         let account = mp.account.get();
         let quantum_ns = u64::try_from(p.quantum.as_nanos()).unwrap_or(u64::MAX);
-        // An outranked microprocess continues its turn in front of the others of its level, with
-        // the rest of its quantum. Otherwise one that is outranked more often than once per quantum
-        // would never use it up.
+        // An outranked microprocess continues its turn at the place that it had, with the rest of
+        // its quantum. Otherwise one that is outranked more often than once per quantum would never
+        // use it up.
         let goes_on = why == Why::Outranked;
         let ran_ns = if goes_on { account.ran_ns } else { 0 };
-        mp.account.set(crate::microprocess::record::Account { ran_ns, quantum_ns, ..account });
-        Place {
-            level: p.level,
-            key: p.key.map(|key| if goes_on { 0 } else { key }),
-            front: goes_on,
-        }
+        let key = p.key.map(|key| if goes_on { account.key } else { key });
+        mp.account.set(crate::microprocess::record::Account {
+            ran_ns,
+            quantum_ns,
+            key: key.unwrap_or(0),
+            ..account
+        });
+        Place { level: p.level, key, front: goes_on }
     }
 }
 

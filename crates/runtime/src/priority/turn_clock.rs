@@ -1,6 +1,6 @@
 //! Turn clock: shared state of the timekeeper and the carrier of a VP.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Maximum number of switches between two clock checks, which read the clock and serve requests.
 /// Slow switches lower the number, so that about 50 microseconds pass between two checks.
@@ -8,6 +8,11 @@ pub(crate) const SLOW_STEPS_EVERY: u32 = 61;
 
 /// Time value for "never" on the instance's clock.
 pub(crate) const NEVER: u64 = u64::MAX;
+
+/// Number of doublings of the interval between two scans of a VP that switches often.
+const CALM: u32 = 4;
+/// Switches between two scans from which on a VP counts as one that switches often.
+const OFTEN: u64 = 4;
 
 /// State of the current turn of a VP.
 #[derive(Debug)]
@@ -32,6 +37,12 @@ pub(crate) struct TurnClock {
     /// Quantum of the running microprocess, where the policy chooses it for each turn. Written by
     /// the carrier.
     pub(crate) quantum: AtomicU64,
+    /// Whether the running microprocess gives way to others of its level that become runnable.
+    /// Written by the carrier.
+    pub(crate) gives_way: AtomicBool,
+    /// Number of scans in a row, up to [`CALM`], before which the VP had switched often. Written by
+    /// the timekeeper.
+    pub(crate) calm: AtomicU32,
     /// Number of times that Preempted or Changed was handled. Written by the carrier.
     pub(crate) answers: AtomicU64,
     /// Number of switches at which the VP's descriptors were last given to be watched. Obsolete
@@ -52,6 +63,8 @@ impl TurnClock {
             alone: AtomicU64::new(u64::MAX),
             went_on: AtomicU64::new(u64::MAX),
             quantum: AtomicU64::new(NEVER),
+            gives_way: AtomicBool::new(false),
+            calm: AtomicU32::new(0),
             answers: AtomicU64::new(0),
             watched: AtomicU64::new(u64::MAX),
             timer: AtomicU64::new(NEVER),
@@ -71,6 +84,19 @@ impl TurnClock {
         let followed = ended != NEVER && switches == seen.wrapping_add(1);
         self.since.store(if followed { ended } else { now }, Ordering::Relaxed);
         true
+    }
+
+    /// Returns the time until the next scan of a VP that has switched since the last one, where
+    /// `pace` is the shortest. Called before [`notice`](TurnClock::notice).
+    ///
+    /// Where the VP switches often, microprocesses run for less than their quanta, and each scan
+    /// interrupts the server that shares a core with the timekeeper. The next one that computes is
+    /// noticed later by that, once.
+    pub(crate) fn slow_down(&self, switches: u64, pace: u64) -> u64 {
+        let often = switches.wrapping_sub(self.switches.load(Ordering::Relaxed)) >= OFTEN;
+        let calm = if often { (self.calm.load(Ordering::Relaxed) + 1).min(CALM) } else { 0 };
+        self.calm.store(calm, Ordering::Relaxed);
+        pace << calm
     }
 
     /// Ends the turn at time `now`. If the microprocess runs on, its next turn begins.

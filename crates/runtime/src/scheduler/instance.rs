@@ -360,6 +360,9 @@ impl Instance {
         // SAFETY: the caller holds the record, and guarantees that its state is LIVE and that it is
         // in no queue.
         unsafe { sleep::inject(&self.queues, to, &self.vps[to].idle, mp) };
+        if self.vps[to].turn_clock.gives_way.load(Ordering::Relaxed) {
+            self.kernel.raise(to as u32, kumihimo_events::sched::Event::Preempted);
+        }
     }
 
     /// Returns the VP that takes what is meant for VP `to`: a VP that is neither stuck (see

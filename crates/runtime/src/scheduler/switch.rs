@@ -81,7 +81,8 @@ impl Carrier {
         }
     }
 
-    /// Lets microprocesses of a higher level run before the running one, if there still are any.
+    /// Lets microprocesses of a higher level run before the running one, or of its level with a
+    /// smaller key, if there still are any.
     #[cold]
     fn give_way_to_higher(self) -> Carrier {
         let vp = self.vp();
@@ -92,7 +93,10 @@ impl Carrier {
         if vp.has_lost_core() {
             return self.switch_to_idle(AfterSwitch::Requeue(Why::Outranked));
         }
-        let next = if level < Priority::HIGHEST.get() { vp.pick_at_least(level + 1) } else { None };
+        let higher =
+            if level < Priority::HIGHEST.get() { vp.pick_at_least(level + 1) } else { None };
+        let next =
+            higher.or_else(|| if vp.has_smaller_key() { vp.pick_at_least(level) } else { None });
         match next {
             None => {
                 vp.publish_continuing();

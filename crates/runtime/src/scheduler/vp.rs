@@ -391,9 +391,9 @@ impl Vp {
         if self.keeps_account {
             self.book_time();
             let account = next.account.get();
-            self.turn_clock
-                .quantum
-                .store(account.quantum_ns.saturating_sub(account.ran_ns), Ordering::Relaxed);
+            let left = account.quantum_ns.saturating_sub(account.ran_ns);
+            self.turn_clock.quantum.store(left, Ordering::Relaxed);
+            self.note_gives_way(account.key, left);
         }
         let home = self.index as u16;
         if next.home.load(Ordering::Relaxed) != home {

@@ -250,6 +250,7 @@ impl Carrier {
         } else {
             Why::Outranked
         });
+        vp.look_for_newcomers();
         bump(&vp.turn_clock.answers);
         let quantum = vp.instance().placer.turn_ns(mp).unwrap_or(u64::MAX);
         if vp.turn_is_over() || quantum == 0 || vp.is_retired() {

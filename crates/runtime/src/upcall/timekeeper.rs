@@ -135,10 +135,12 @@ impl Instance {
         let turn = &vp.turn_clock;
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
+        // Where levels differ, each look may find somebody of a higher one.
+        let slow_pace = if vp.has_levels() { pace } else { turn.slow_down(switches, pace) };
         if turn.notice(switches, now) {
             // A VP that switches fires its own timers.
             let due = if turn.went_on.load(Ordering::Relaxed) == switches { due } else { NEVER };
-            return pace.min(turn.left(quantum, now).max(SHORTEST)).min(due);
+            return slow_pace.min(turn.left(quantum, now).max(slow_pace).max(SHORTEST)).min(due);
         }
         if self.kernel.is_raised(index) {
             // The doorbell has rung already; it rings once more if that had no effect.
@@ -177,13 +179,14 @@ impl Instance {
     pub(crate) fn is_ready(&self, index: u32) {
         let vp = &self.vps[index as usize];
         let switches = vp.counters.switches.load(Ordering::Relaxed);
-        if vp
-            .turn_clock
-            .watched
-            .compare_exchange(switches, u64::MAX, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-        {
-            self.kernel.raise(index, Event::Preempted);
+        let watched = &vp.turn_clock.watched;
+        // It may be about to switch, to one that gives way.
+        for at in [switches, switches.wrapping_add(1)] {
+            let exchanged =
+                watched.compare_exchange(at, u64::MAX, Ordering::Relaxed, Ordering::Relaxed);
+            if exchanged.is_ok() {
+                return self.kernel.raise(index, Event::Preempted);
+            }
         }
     }
 }
@@ -237,10 +240,13 @@ impl Vp {
 
     /// Has ready descriptors interrupt the running microprocess, unless it switches before that.
     /// Where all microprocesses have one level, the descriptors can wait until the quantum is over,
-    /// unless the running microprocess is alone: then its quantum has no end.
+    /// unless the running microprocess is alone, so that its quantum has no end, or gives way.
     fn watch_descriptors(&self) {
         let switches = self.counters.switches.load(Ordering::Relaxed);
-        if !self.has_levels() && self.turn_clock.alone.load(Ordering::Relaxed) != switches {
+        if !self.has_levels()
+            && self.turn_clock.alone.load(Ordering::Relaxed) != switches
+            && !self.turn_clock.gives_way.load(Ordering::Relaxed)
+        {
             return;
         }
         if self.poller.is_used()

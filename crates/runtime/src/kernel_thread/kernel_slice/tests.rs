@@ -22,9 +22,9 @@ fn level_sets_the_slice_and_new_threads_have_the_usual_one() {
     assert_eq!(now(), usual);
     own.before_sleep(high, false);
     assert_eq!(now(), usual / 4);
-    assert!(!own.computing(high));
+    assert!(!own.computing(high, false));
     assert_eq!(now(), usual / 4);
-    assert!(own.computing(low));
+    assert!(own.computing(low, false));
     assert_eq!(now(), LONGEST);
     let inherits = std::thread::spawn(|| {
         let before = get().expect("sched_getattr succeeds").sched_runtime;
@@ -32,12 +32,18 @@ fn level_sets_the_slice_and_new_threads_have_the_usual_one() {
         (before, get().expect("sched_getattr succeeds").sched_runtime)
     });
     assert_eq!(inherits.join().expect("no panic"), (LONGEST, usual));
-    assert!(!own.computing(high));
+    assert!(!own.computing(high, false));
     assert_eq!(now(), usual);
-    assert!(own.computing(low));
+    assert!(own.computing(low, false));
     own.before_sleep(low, false);
     assert_eq!(now(), usual);
     own.before_sleep(high, false);
     own.give_back();
+    assert_eq!(now(), usual);
+    own.gives_way();
+    assert_eq!(now(), 2 * usual);
+    assert!(!own.computing(default, true));
+    assert_eq!(now(), 2 * usual);
+    assert!(!own.computing(default, false));
     assert_eq!(now(), usual);
 }

@@ -50,3 +50,17 @@ fn microprocess_that_runs_on_starts_a_new_turn() {
     assert!(turn.notice(8, 1_900));
     assert_eq!(turn.left(QUANTUM, 1_900), 1_000);
 }
+
+#[test]
+fn vp_that_switches_often_is_scanned_less_often() {
+    let turn = TurnClock::new();
+    let mut switches = 0;
+    turn.notice(switches, 0);
+    let mut paces = Vec::new();
+    for often in [OFTEN, OFTEN - 1, OFTEN, OFTEN, OFTEN, OFTEN, OFTEN, 0] {
+        switches += often;
+        paces.push(turn.slow_down(switches, 10));
+        turn.notice(switches, 0);
+    }
+    assert_eq!(paces, [20, 10, 20, 40, 80, 160, 160, 10]);
+}

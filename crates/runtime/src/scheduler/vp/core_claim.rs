@@ -224,9 +224,9 @@ impl Vp {
             // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
             let carrier = unsafe { KernelThread::here() };
             if self.running().is_some() {
-                self.core_claim
-                    .is_low
-                    .store(carrier.kernel_slice.computing(self.level.get()), Ordering::Relaxed);
+                let gives_way = self.turn_clock.gives_way.load(Ordering::Relaxed);
+                let is_low = carrier.kernel_slice.computing(self.level.get(), gives_way);
+                self.core_claim.is_low.store(is_low, Ordering::Relaxed);
             }
             self.instance().book(self.index, carrier.take_cpu_time(), now);
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use kumihimo_policy::Why;
 
 use super::Vp;
+use crate::kernel_thread::gs_record::KernelThread;
 use crate::priority::turn_clock::SLOW_STEPS_EVERY;
 
 /// Target interval between two clock checks, in nanoseconds.
@@ -90,5 +91,55 @@ impl Vp {
             mp.account.set(account);
         }
         self.since_ns.set(now);
+    }
+
+    /// Whether a microprocess on the level of the running one has a smaller key.
+    pub(in crate::scheduler) fn has_smaller_key(&self) -> bool {
+        let own = self.running().map_or(0, |mp| mp.account.get().key);
+        self.keeps_account && self.queue.first_key(self.level.get()).is_some_and(|key| key < own)
+    }
+
+    /// Records whether the microprocess that is about to run gives way to those that become
+    /// runnable: its key lies in the future, and theirs may not. Then ready descriptors interrupt
+    /// it. `left` is the rest of its quantum in nanoseconds.
+    ///
+    /// A server's connections have keys of the past, and cost no more than a load here.
+    #[inline]
+    pub(in crate::scheduler) fn note_gives_way(&self, key: u64, left: u64) {
+        let gives_way = key > self.since_ns.get();
+        if gives_way != self.turn_clock.gives_way.load(Ordering::Relaxed) {
+            self.turn_clock.gives_way.store(gives_way, Ordering::Relaxed);
+        }
+        if gives_way {
+            self.watch_for_newcomers(left);
+        }
+    }
+
+    /// Has the next slow steps poll the descriptors, if one of them may have interrupted a
+    /// microprocess that gives way.
+    pub(crate) fn look_for_newcomers(&self) {
+        if self.turn_clock.gives_way.load(Ordering::Relaxed) {
+            self.polled_ns.set(0);
+        }
+    }
+
+    #[cold]
+    fn watch_for_newcomers(&self, left: u64) {
+        // The switch to the microprocess is to be counted yet.
+        let switches = self.counters.switches.load(Ordering::Relaxed).wrapping_add(1);
+        if self.poller.is_used() {
+            self.turn_clock.watched.store(switches, Ordering::Relaxed);
+            // On failure (no memory) the descriptors wait until the end of the quantum.
+            let _ = self.instance().kernel.watch_once(self.index as u32, self.poller.as_fd());
+        }
+        // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
+        unsafe { KernelThread::here() }.kernel_slice.gives_way();
+        // The timekeeper looks rarely at a VP that switches often.
+        let at = self.since_ns.get().saturating_add(left / 2);
+        let instance = self.instance();
+        if at < instance.tick_at.load(Ordering::Relaxed) {
+            instance.tick_at.store(at, Ordering::Relaxed);
+            instance.kernel.wake_timekeeper();
+        }
     }
 }
