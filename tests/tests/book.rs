@@ -163,45 +163,6 @@ fn every_step_of_the_start_includes_a_program_with_a_test() {
     assert_eq!(steps, 5);
 }
 
-/// A line that calls a script, make or an xtask names one that exists.
-#[test]
-fn commands_of_the_tree_exist() {
-    let makefile = text(&root().join("Makefile"));
-    let xtasks = text(&root().join("tools/xtask/src/main.rs"));
-    let mut all: Vec<PathBuf> = book();
-    all.extend(["README.md", "CONTRIBUTING.md"].map(|name| root().join(name)));
-    let (mut count, mut wrong) = (0, Vec::new());
-    for page in all {
-        let own = text(&page);
-        for line in blocks(&own).iter().filter(|block| block.info == "sh").flat_map(|b| &b.lines) {
-            let of_environment = |word: &&str| {
-                word.split_once('=').is_some_and(|(name, _)| name.starts_with("KUMI_"))
-            };
-            let words: Vec<&str> = line.split_whitespace().skip_while(of_environment).collect();
-            let exists = match words[..] {
-                ["make", target, ..] => makefile.contains(&format!("\n{target}:")),
-                ["cargo", "xtask", task, ..] => {
-                    let variant: String = task.split('-').map(capital).collect();
-                    xtasks.contains(&format!("Command::{variant}"))
-                }
-                [script, ..] if script.starts_with("scripts/") => root().join(script).exists(),
-                _ => continue,
-            };
-            count += 1;
-            if !exists {
-                wrong.push(format!("{}: {line}", page.display()));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(count > 5, "{count}: the pages show commands differently");
-}
-
-fn capital(word: &str) -> String {
-    let (first, rest) = word.split_at(1);
-    first.to_uppercase() + rest
-}
-
 #[test]
 fn readme_has_150_lines_and_12_kb_at_most() {
     let readme = text(&root().join("README.md"));
