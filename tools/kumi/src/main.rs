@@ -53,7 +53,8 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// The words of a call of `kumi`, without what stands before it: variables, `sudo`, a container.
+    /// The words of a call of `kumi`, without what stands before it: variables, `sudo`, a
+    /// container.
     fn call(line: &str) -> Option<Vec<&str>> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let is_kumi = |word: &&str| *word == "kumi" || word.ends_with("release/kumi");
