@@ -163,12 +163,12 @@ fn check_cargo(words: &[&str], packages: &[(String, PathBuf)]) -> Result<(), Str
             return Err(format!("no {}", file.display()));
         }
     }
-    if let Some(path) = value("--path").filter(|path| !path.starts_with("..")) {
-        if !root().join(path).join("Cargo.toml").exists() {
-            return Err(format!("no package in {path}"));
+    match value("--path").filter(|path| !path.starts_with("..")) {
+        Some(path) if !root().join(path).join("Cargo.toml").exists() => {
+            Err(format!("no package in {path}"))
         }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// A line that calls a script, make, cargo or an xtask names one that exists, and so does a path
