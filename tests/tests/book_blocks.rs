@@ -1,6 +1,6 @@
 //! The code blocks of the book, the README and CONTRIBUTING.md are held against the tree: programs,
 //! manifests, commands. Rust that stands in a page is compiled by `tests/src/page_tests.rs`, and
-//! lines that call `kumi` are parsed by a test of `tools/kumi`.
+//! lines that call `kumi` are parsed by `tools/kumi/tests/book.rs`.
 
 use std::collections::BTreeSet;
 use std::fs::read_to_string;
