@@ -10,8 +10,15 @@ use kumihimo_tests::root;
 /// Words of a page.
 const LENGTH: std::ops::RangeInclusive<usize> = 300..=1200;
 
-/// Folders whose pages are tables, half a page, or generated.
-const ANY_LENGTH: [&str; 3] = ["reference", "decisions", "benchmarks"];
+/// Words of a decision, which has half a page.
+const DECISION: std::ops::RangeInclusive<usize> = 50..=600;
+
+/// Pages that are one table: rows with tests, the words of `crates/config`, results of programs.
+const TABLES: [&str; 3] =
+    ["reference/bad-input/", "reference/settings.md", "reference/programs.md"];
+
+/// What the pages begin with that `cargo xtask book-figures` writes.
+const GENERATED: &str = "<!-- Written by `cargo xtask book-figures`";
 
 /// What a code block may be: `rs` is Rust that is included. Without a name it is text.
 const LANGUAGES: [&str; 13] = [
@@ -56,6 +63,7 @@ fn book() -> Vec<PathBuf> {
 
 #[test]
 fn every_page_is_in_the_summary_and_every_entry_exists() {
+    assert!(book().len() >= 40, "{} pages", book().len());
     let listed = links(&text(&source().join("SUMMARY.md")));
     let distinct: BTreeSet<String> = listed.iter().cloned().collect();
     assert_eq!(distinct.len(), listed.len(), "an entry stands twice");
@@ -68,11 +76,14 @@ fn pages_have_300_to_1200_words() {
     let mut wrong = Vec::new();
     for page in book() {
         let name = short(&page);
-        if ANY_LENGTH.iter().any(|folder| name.starts_with(folder)) {
+        let own = text(&page);
+        if TABLES.iter().any(|table| name.starts_with(table)) || own.contains(GENERATED) {
             continue;
         }
-        let count = words(&text(&page));
-        if !LENGTH.contains(&count) {
+        let is_decision = name.starts_with("decisions/") && !name.ends_with("index.md");
+        let length = if is_decision { DECISION } else { LENGTH };
+        let count = words(&own);
+        if !length.contains(&count) {
             wrong.push(format!("{name}: {count} words"));
         }
     }
@@ -163,45 +174,6 @@ fn every_step_of_the_start_includes_a_program_with_a_test() {
     assert_eq!(steps, 5);
 }
 
-/// A line that calls a script, make or an xtask names one that exists.
-#[test]
-fn commands_of_the_tree_exist() {
-    let makefile = text(&root().join("Makefile"));
-    let xtasks = text(&root().join("tools/xtask/src/main.rs"));
-    let mut all: Vec<PathBuf> = book();
-    all.extend(["README.md", "CONTRIBUTING.md"].map(|name| root().join(name)));
-    let (mut count, mut wrong) = (0, Vec::new());
-    for page in all {
-        let own = text(&page);
-        for line in blocks(&own).iter().filter(|block| block.info == "sh").flat_map(|b| &b.lines) {
-            let of_environment = |word: &&str| {
-                word.split_once('=').is_some_and(|(name, _)| name.starts_with("KUMI_"))
-            };
-            let words: Vec<&str> = line.split_whitespace().skip_while(of_environment).collect();
-            let exists = match words[..] {
-                ["make", target, ..] => makefile.contains(&format!("\n{target}:")),
-                ["cargo", "xtask", task, ..] => {
-                    let variant: String = task.split('-').map(capital).collect();
-                    xtasks.contains(&format!("Command::{variant}"))
-                }
-                [script, ..] if script.starts_with("scripts/") => root().join(script).exists(),
-                _ => continue,
-            };
-            count += 1;
-            if !exists {
-                wrong.push(format!("{}: {line}", page.display()));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(count > 5, "{count}: the pages show commands differently");
-}
-
-fn capital(word: &str) -> String {
-    let (first, rest) = word.split_at(1);
-    first.to_uppercase() + rest
-}
-
 #[test]
 fn readme_has_150_lines_and_12_kb_at_most() {
     let readme = text(&root().join("README.md"));
@@ -229,7 +201,7 @@ fn figures_of_the_benchmark_pages_are_those_of_the_reports() {
     let mut shown = BTreeSet::new();
     for page in pages(&source().join("benchmarks")) {
         let own = text(&page);
-        if !own.contains("Written by `cargo xtask book-figures`") || page.ends_with("index.md") {
+        if !own.contains(GENERATED) || page.ends_with("index.md") {
             continue;
         }
         let rows = own.lines().filter(|line| line.starts_with("| "));
@@ -268,4 +240,111 @@ fn figures_of_the_readme_are_those_of_the_reports() {
         figures += 1;
     }
     assert_eq!(figures, 8);
+}
+
+/// The README's sizes of parked microprocesses are those of the report, in KB.
+#[test]
+fn sizes_of_the_readme_are_those_of_the_report() {
+    let report = text(&root().join("lab/results/all/report.md"));
+    let kilobytes = |variant: &str| {
+        let start = format!("| parked_used | kumihimo | {variant} | ring | ");
+        let rows = report.lines().filter(|line| line.starts_with(&start));
+        let medians = rows.map(|row| row.split(" | ").nth(5).expect("a median").replace(',', ""));
+        let rounded = medians.map(|bytes| (bytes.parse::<f64>().expect("bytes") / 1000.0).round());
+        let rounded: BTreeSet<u64> = rounded.map(|kilobytes| kilobytes as u64).collect();
+        assert_eq!(rounded.len(), 1, "{variant}: {rounded:?}");
+        rounded.into_iter().next().expect("one size")
+    };
+    let claim =
+        format!("takes about {} KB, a lean one {} KB", kilobytes("full"), kilobytes("lean"));
+    assert!(text(&root().join("README.md")).contains(&claim), "README.md lacks {claim:?}");
+}
+
+/// Whether a text in backticks names a commit: eight digits of its hash, perhaps with `^`.
+fn names_commit(page: &str) -> bool {
+    let is_hash = |word: &str| {
+        let word = word.strip_suffix('^').unwrap_or(word);
+        word.len() == 8
+            && word.contains(|c: char| c.is_ascii_digit())
+            && word.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
+    };
+    page.split('`').skip(1).step_by(2).any(is_hash)
+}
+
+/// Whether a page names a report of `lab/results`. Each report has a commit.
+fn names_report(page: &str) -> bool {
+    page.split("lab/results/").skip(1).any(|rest| {
+        let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '-').collect();
+        root().join("lab/results").join(name).join("report.md").exists()
+    })
+}
+
+/// Whether a text has a time or a rate: a number before `ns`, `us`, `ms` or `/s`.
+fn has_time(page: &str) -> bool {
+    let words: Vec<&str> = page.split_whitespace().collect();
+    let ends_in_digit = |word: &str| word.ends_with(|c: char| c.is_ascii_digit());
+    words.windows(2).any(|pair| {
+        let unit = pair[1].trim_end_matches(|c: char| !c.is_alphabetic());
+        ends_in_digit(pair[0]) && ["ns", "us", "ms"].contains(&unit)
+    }) || words
+        .iter()
+        .any(|word| word.split_once("/s").is_some_and(|(rate, _)| ends_in_digit(rate)))
+}
+
+/// Decisions whose times are settings, not measurements.
+const SETTINGS_ONLY: [&str; 2] = ["018-one-spare-per-vp.md", "067-foreign-wakers-by-a-service.md"];
+
+/// Other pages with measured figures. A page with nanoseconds is one of them.
+const MEASURED: [&str; 6] = [
+    "internals/thread-local-storage.md",
+    "internals/event-sources.md",
+    "internals/interpose-holders.md",
+    "guides/crates.md",
+    "reference/limits/allocators.md",
+    "reference/limits/preemption.md",
+];
+
+/// A figure beside the pages of results carries its commit: in a section about its source, in the
+/// text, or through the report that it is from.
+#[test]
+fn figures_elsewhere_name_their_commit() {
+    for folder in std::fs::read_dir(root().join("lab/results")).expect("a folder").flatten() {
+        let report = text(&folder.path().join("report.md"));
+        let is_complete = report.contains("\nMade by `") && report.contains("\n| commit | ");
+        assert!(is_complete, "{} lacks command or commit", folder.path().display());
+    }
+    let (mut sections, mut wrong) = (0, Vec::new());
+    for page in book() {
+        let (name, own) = (short(&page), text(&page));
+        if own.contains(GENERATED) {
+            continue;
+        }
+        if let Some((_, section)) = own.split_once("## Source of the figures\n") {
+            sections += 1;
+            if !names_commit(section) && !names_report(section) {
+                wrong.push(format!("{name}: the source has no commit"));
+            }
+        } else if let Some(decision) = name.strip_prefix("decisions/") {
+            let is_measured = has_time(&own) && !SETTINGS_ONLY.contains(&decision);
+            if is_measured && decision != "index.md" {
+                wrong.push(format!("{name}: figures without a source"));
+            }
+        } else if MEASURED.contains(&&*name) {
+            if !names_commit(&own) {
+                wrong.push(format!("{name}: figures without a commit"));
+            }
+        } else if !name.starts_with("benchmarks/") && own.contains(" ns ") {
+            wrong.push(format!("{name}: is it measured? Then it belongs to MEASURED"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(sections > 25, "{sections}: the decisions name their sources differently");
+}
+
+#[test]
+fn commits_and_times_are_recognised() {
+    assert!(names_commit("at commit `778f5521^`") && names_commit("(`31c6bdb9`)"));
+    assert!(!names_commit("`deadbeef`, `12345678x`, 31c6bdb9"));
+    assert!(names_report("`lab/results/echo/report.md`") && !names_report("lab/results/no-such"));
+    assert!(has_time("takes 12.5 us, then") && has_time("at 6,200/s") && !has_time("of 10 VPs"));
 }

@@ -65,7 +65,17 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 }
 
 impl Sleep {
-    /// When it is ready.
+    /// Returns the time at which the future is ready.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::futures::sleep_until;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(sleep_until(deadline).deadline(), deadline);
+    /// ```
     pub fn deadline(&self) -> Instant {
         self.at
     }

@@ -60,16 +60,69 @@ pub struct Polled<S> {
 
 impl<S: PolledStream> Polled<S> {
     /// Wraps a connected stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures_lite::AsyncWriteExt;
+    /// use kumihimo::future::block_on;
+    /// use kumihimo::futures::Polled;
+    /// use kumihimo::net::UnixStream;
+    /// use std::io::Read;
+    ///
+    /// let (near, mut far) = UnixStream::pair()?;
+    /// let mut near = Polled::new(near);
+    /// block_on(near.write_all(b"ping"))?;
+    /// let mut text = [0; 4];
+    /// far.read_exact(&mut text)?;
+    /// assert_eq!(&text, b"ping");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new(stream: S) -> Polled<S> {
         Polled { stream, place: FuturePlace::new() }
     }
 
-    /// The stream.
+    /// Returns the stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::futures::Polled;
+    /// use kumihimo::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = Polled::new(TcpStream::connect(listener.local_addr()?)?);
+    /// stream.get_ref().set_nodelay(true)?;
+    /// assert_eq!(stream.get_ref().peer_addr()?, listener.local_addr()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn get_ref(&self) -> &S {
         &self.stream
     }
 
     /// Takes the stream out. A future that still waits for it is not woken any more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures_lite::AsyncReadExt;
+    /// use kumihimo::future::block_on;
+    /// use kumihimo::futures::Polled;
+    /// use kumihimo::net::UnixStream;
+    /// use std::io::{Read, Write};
+    ///
+    /// let (near, mut far) = UnixStream::pair()?;
+    /// far.write_all(b"first, then the rest")?;
+    /// drop(far);
+    ///
+    /// let mut near = Polled::new(near);
+    /// block_on(near.read_exact(&mut [0; 7]))?;
+    /// // From here on calls block the microprocess.
+    /// let mut rest = String::new();
+    /// near.into_inner().read_to_string(&mut rest)?;
+    /// assert_eq!(rest, "then the rest");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn into_inner(self) -> S {
         polled::withdraw(&self.stream, &self.place);
         self.stream

@@ -46,6 +46,24 @@ pub trait PolledStream: sealed::Stream {
     ///
     /// # Errors
     /// As shutdown(2).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::futures::PolledStream;
+    /// use kumihimo::net::UnixStream;
+    /// use std::io::Read;
+    /// use std::net::Shutdown;
+    ///
+    /// fn end(stream: &impl PolledStream) -> std::io::Result<()> {
+    ///     stream.shut_down(Shutdown::Write)
+    /// }
+    ///
+    /// let (near, mut far) = UnixStream::pair()?;
+    /// end(&near)?;
+    /// assert_eq!(far.read(&mut [0; 8])?, 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn shut_down(&self, how: Shutdown) -> io::Result<()>;
 }
 

@@ -103,7 +103,18 @@ pub fn begin(
 }
 
 impl Table {
-    /// Creates an empty table.
+    /// Creates an empty table. A process has one, [`table`], which the runtime creates; others are
+    /// for tests of kinds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Error, Kind, Locking, Table};
+    /// use kumihimo_resource::{id::Location, serials::Generations}; // An internal crate.
+    ///
+    /// let table = Table::new(Location::NOWHERE, Generations::unclaimed(), Locking::Vp);
+    /// assert!(matches!(table.open(Kind::REGION, &mut ()), Err(Error::NoKind(_))));
+    /// ```
     #[must_use]
     pub fn new(location: Location, generations: Generations, locking: Locking) -> Table {
         Table {
@@ -251,8 +262,22 @@ impl Table {
     }
 
     /// Takes the lock for an operation of the thread that already has exclusive use of the
-    /// resource, such as its carrier. Under design `vp` no lock is needed; `id` takes the
-    /// resource's lock all the same.
+    /// resource, such as its carrier. Design `vp` takes no lock; `id` takes that of the resource.
+    ///
+    /// Blocks the kernel thread while another thread holds the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::{Kind, Locking, table};
+    /// use kumihimo_resource::locking::Claim; // An internal crate.
+    /// use kumihimo_resource::table::Held;
+    ///
+    /// // Stored in the resource.
+    /// let claim = Claim::new();
+    /// let held = table().enter_own(Kind::FIRST_OWN, &claim);
+    /// assert_eq!(matches!(held, Held::Nothing), table().locking() == Locking::Vp);
+    /// ```
     #[cfg_attr(not(feature = "lab"), expect(unused_variables, reason = "`vp` takes no lock"))]
     #[inline]
     #[must_use]

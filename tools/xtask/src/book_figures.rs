@@ -185,12 +185,13 @@ fn command(made: &str) -> String {
 
 /// The table of the machine as one line.
 fn machine(head: &str) -> String {
-    let kept = ["cpu", "cores", "kernel", "libc", "rustc", "go"];
+    let kept = ["cpu", "cores", "kernel", "libc", "rustc", "go", "commit"];
     let row = |line: &str| {
         let mut cells = line.trim_matches('|').split('|').map(str::trim);
         let (name, value) = (cells.next()?, cells.next()?);
         kept.contains(&name).then(|| match name {
             "cores" => format!("{value} cores"),
+            "commit" => format!("commit {value}"),
             _ => value.to_owned(),
         })
     };
@@ -230,7 +231,7 @@ mod tests {
     #[test]
     fn a_report_is_read_by_benchmark() {
         let report = "# M\n\nMade by `kumi bench all`. x\n\n| machine |  |\n| --- | --- |\n\
-                      | cpu | A |\n| cores | 2 |\n\n## a\n\n\
+                      | cpu | A |\n| cores | 2 |\n| commit | 0a1b2c3d |\n\n## a\n\n\
                       | figure | vps | to reach | measured |  |\n| --- | --- | --- | --- | --- |\n\
                       | x / go | 1 | <= 2.00 | 1.84 | reached |\n\n\
                       | metric | runtime | median |\n| --- | --- | --- |\n| x | go | 1 |\n\n\
@@ -238,7 +239,7 @@ mod tests {
         let benches = parse("all", report).unwrap();
         assert_eq!(benches.len(), 2);
         let (name, run) = &benches[0];
-        assert_eq!((name.as_str(), run.machine.as_str()), ("a", "A; 2 cores"));
+        assert_eq!((name.as_str(), run.machine.as_str()), ("a", "A; 2 cores; commit 0a1b2c3d"));
         assert_eq!(run.figures, ["| x / go | 1 | <= 2.00 | 1.84 | reached |"]);
         assert_eq!(run.medians, ["| x | go | 1 |"]);
         assert_eq!(run.charts, ["a.svg"]);

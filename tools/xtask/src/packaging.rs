@@ -27,8 +27,11 @@ const CARGO_DEB: Tool = Tool { name: "cargo-deb", version: "3.8.0", options: &[]
 const CARGO_SEMVER_CHECKS: Tool =
     Tool { name: "cargo-semver-checks", version: "0.51.0", options: &[] };
 
-/// The release whose public interface must stay compatible.
-const BASELINE: &str = "v0.2.0";
+/// The release whose public interface must stay compatible: its tag.
+const BASELINE_TAG: &str = "v0.2.0";
+/// The commit that became version 0.2.0 ("capi: state version 0.2.0 in the library too"), for
+/// clones without tags.
+const BASELINE_COMMIT: &str = "08e65cfaf8a9c7cdd519ef8a893bf6eec97496a5";
 
 /// What every package contains.
 const REQUIRED: [&str; 3] = ["README.md", "LICENSE-MIT", "LICENSE-APACHE"];
@@ -98,21 +101,31 @@ fn publishable_of(metadata: &Value) -> Vec<String> {
 /// Compares the public interface of `kumihimo` with the last release.
 fn semver(report: &mut Report) -> Result<(), Failure> {
     const NAME: &str = "compatible with the last release";
-    let has_tag = program("git")
-        .args(["rev-parse", "--quiet", "--verify", &format!("{BASELINE}^{{commit}}")])
-        .stdout(Stdio::null())
-        .status()?;
-    if !has_tag.success() {
-        report.skip(NAME, &format!("this clone has no tag {BASELINE}: git fetch --tags"));
+    let Some(baseline) = baseline(&workspace::root(), BASELINE_TAG, BASELINE_COMMIT) else {
+        let why = format!(
+            "this clone has neither the tag {BASELINE_TAG} nor its commit: git fetch --unshallow --tags"
+        );
+        report.skip(NAME, &why);
         return Ok(());
-    }
+    };
     let Some(checker) = CARGO_SEMVER_CHECKS.path() else {
         report.skip(NAME, "cargo-semver-checks could not be built (see above)");
         return Ok(());
     };
+    println!("== public interface since {baseline}");
     let mut command = program(&checker.to_string_lossy());
-    command.args(["semver-checks", "-p", "kumihimo", "--baseline-rev", BASELINE]);
+    command.args(["semver-checks", "-p", "kumihimo", "--baseline-rev", baseline]);
     report.run_step(NAME, &mut command)
+}
+
+/// The revision of the last release in the clone at `root`: the tag, or the commit where it is an
+/// ancestor of the tree that is checked. `None` in a shallow clone.
+fn baseline<'a>(root: &Path, tag: &'a str, commit: &'a str) -> Option<&'a str> {
+    let git = |arguments: &[&str]| quiet(Command::new("git").arg("-C").arg(root).args(arguments));
+    if git(&["rev-parse", "--quiet", "--verify", &format!("refs/tags/{tag}^{{commit}}")]) {
+        return Some(tag);
+    }
+    git(&["merge-base", "--is-ancestor", commit, "HEAD"]).then_some(commit)
 }
 
 /// Builds the Debian packages, into `target/debian`.
@@ -181,9 +194,12 @@ fn run(command: &mut Command) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
     use serde_json::json;
 
-    use super::publishable_of;
+    use super::{baseline, publishable_of};
 
     #[test]
     fn crates_that_forbid_publishing_are_left_out() {
@@ -192,5 +208,37 @@ mod tests {
             {"name": "kumi-lab", "publish": []},
         ]});
         assert_eq!(publishable_of(&metadata), ["kumihimo"]);
+    }
+
+    /// Runs git in a repository and returns what it prints.
+    fn git(folder: &Path, arguments: &[&str]) -> String {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(folder).args(["-c", "user.name=test", "-c", "user.email=test@invalid"]);
+        let output = git.args(arguments).output().expect("git runs");
+        assert!(output.status.success(), "git {arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    }
+
+    #[test]
+    fn baseline_is_the_tag_or_an_ancestor() {
+        let folder = std::env::temp_dir().join(format!("xtask-baseline-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        git(&folder, &["init", "--quiet"]);
+        let commit = |text| {
+            git(&folder, &["commit", "--quiet", "--allow-empty", "-m", text]);
+            git(&folder, &["rev-parse", "HEAD"])
+        };
+        let release = commit("release");
+        let later = commit("later");
+        assert_eq!(baseline(&folder, "v1", &release), Some(&*release));
+
+        git(&folder, &["tag", "v1", &release]);
+        assert_eq!(baseline(&folder, "v1", &release), Some("v1"));
+
+        // The clone of an older state, and one that lacks the commit.
+        git(&folder, &["checkout", "--quiet", &release]);
+        assert_eq!(baseline(&folder, "v2", &later), None);
+        assert_eq!(baseline(&folder, "v2", &"0".repeat(40)), None);
+        std::fs::remove_dir_all(&folder).expect("removed");
     }
 }

@@ -31,6 +31,15 @@ use crate::request::Request;
 /// ```
 pub trait Backend: Send {
     /// Returns the name of the back end: `uring`, `plain`, ...
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Backend;
+    /// use kumihimo_batch::Plain; // An internal crate.
+    ///
+    /// assert_eq!(Plain.name(), "plain");
+    /// ```
     fn name(&self) -> &'static str;
 
     /// Executes all requests in their order, and returns the number of kernel entries. Each request
@@ -38,5 +47,15 @@ pub trait Backend: Send {
     ///
     /// `outcomes` has the same length as `requests`. Blocks the kernel thread only in calls that
     /// are always plain.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Backend;
+    /// use kumihimo_batch::Plain; // An internal crate.
+    ///
+    /// // Nothing is requested, so the kernel is not entered.
+    /// assert_eq!(Plain.enter(&[], &mut []), 0);
+    /// ```
     fn enter(&mut self, requests: &[Request<'_>], outcomes: &mut [Outcome]) -> u64;
 }

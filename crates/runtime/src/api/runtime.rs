@@ -245,6 +245,7 @@ const FAILED: u8 = START_FAILED as u8;
 
 /// Runs `main` as a microprocess in a runtime with the default settings. Returns the exit code of
 /// the program, which ends then with all of its threads, as std's do. `#[kumihimo::main]` calls it.
+/// Blocks the calling kernel thread until `main` returns.
 ///
 /// # Examples
 ///

@@ -186,6 +186,20 @@ impl Builder {
     /// # Errors
     /// As [`spawn`](Builder::spawn).
     ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread::Builder;
+    /// use std::cell::Cell;
+    ///
+    /// let block = Cell::new(0);
+    /// // SAFETY: the closure borrows nothing.
+    /// let handle = unsafe { Builder::new().spawn_on_block(&|base| block.set(base), || 7) }?;
+    /// println!("the thread-local block is at {:#x}", block.get());
+    /// assert_eq!(handle.join().unwrap(), 7);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Safety
     /// As for `spawn_unchecked`.
     pub unsafe fn spawn_on_block<F, T>(

@@ -64,8 +64,13 @@ impl Held {
     /// number that it has counted: what page faults and the like took may not have ended by then.
     pub fn assert_few_kernel_threads(&mut self, told: usize) {
         let program = self.program.rsplit('/').next().expect("a name");
+        println!("{program}: {told} kernel threads; from outside: {}", self.kernel_threads());
+        self.wait_for_few_kernel_threads();
+    }
+
+    /// Waits until the program, whose threads all wait, has few kernel threads.
+    pub fn wait_for_few_kernel_threads(&mut self) {
         let mut counted = self.kernel_threads();
-        println!("{program}: {told} kernel threads; from outside: {counted}");
         while counted > AT_MOST {
             std::thread::sleep(Duration::from_millis(1));
             counted = self.kernel_threads();

@@ -2,6 +2,7 @@
 //! threads wait.
 
 mod built_from;
+mod echo;
 mod held;
 mod http;
 mod servers;

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::{Failure, workspace};
 
 /// Following the steps takes this long at most, builds apart.
 const AT_MOST: Duration = Duration::from_secs(120);
-/// Connections of the last step, within every limit of descriptors. The tests of the examples open
-/// the page's ten thousand.
-const CONNECTIONS: usize = 400;
+/// Connections of the last step where the limit of descriptors does not allow the page's number.
+const FEWER_CONNECTIONS: usize = 400;
 
 /// A page and its program.
 const HELLO: (&str, &str) = ("hello.md", "echo");
@@ -62,12 +63,38 @@ pub fn follow(version: &str) -> Result<Duration, Failure> {
     Ok(ran)
 }
 
-/// The server of step 4 and the clients of step 5.
+/// The server of step 4 and the clients of step 5, with the limit of descriptors and the number of
+/// connections that the page states.
 fn connections(server: &Path, clients: &Path) -> Result<(), Failure> {
-    let mut server = Server::start(server)?;
-    let printed = output(clients, &[&server.address, &CONNECTIONS.to_string()])?;
-    expect(&printed, &format!("{CONNECTIONS} clients had 3 replies each"))?;
-    server.stop()
+    let shown = numbers(&block(&page(CLIENTS.0)?, "sh")?)?;
+    let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let (descriptors, count) = if allowed >= shown.0 {
+        (Some(shown.0), shown.1)
+    } else {
+        println!("start: {FEWER_CONNECTIONS} connections: the limit of descriptors is {allowed}");
+        (None, FEWER_CONNECTIONS)
+    };
+    let mut server = Server::start(limited(server, descriptors).arg("127.0.0.1:0"))?;
+    let mut clients = limited(clients, descriptors);
+    let printed = output_of(clients.args([&server.address, &count.to_string()]))?;
+    expect(&printed, &format!("{count} clients had 3 replies each"))?;
+    server.stop(count)
+}
+
+/// The limit of descriptors and the number of connections in the commands of the last step.
+fn numbers(commands: &str) -> Result<(u64, usize), Failure> {
+    let mut lines = commands.lines().map(|line| line.rsplit(' ').next().unwrap_or(""));
+    let (limit, count) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
+    let wrong = |_| format!("start/clients.md shows other commands than expected: {commands}");
+    Ok((limit.parse().map_err(wrong)?, count.parse().map_err(wrong)?))
+}
+
+/// A program, with this limit of descriptors.
+fn limited(program: &Path, descriptors: Option<u64>) -> Command {
+    let Some(descriptors) = descriptors else { return Command::new(program) };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"")]).arg(program);
+    shell
 }
 
 /// A folder with the unpacked packages and the reader's projects.
@@ -183,9 +210,13 @@ fn run(command: &mut Command) -> Result<(), Failure> {
 }
 
 fn output(program: &Path, arguments: &[&str]) -> Result<String, Failure> {
-    let output = Command::new(program).args(arguments).stderr(Stdio::inherit()).output()?;
+    output_of(Command::new(program).args(arguments))
+}
+
+fn output_of(command: &mut Command) -> Result<String, Failure> {
+    let output = command.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
-        return Err(format!("{}: {}", program.display(), output.status).into());
+        return Err(format!("{command:?}: {}", output.status).into());
     }
     Ok(String::from_utf8(output.stdout)?)
 }
@@ -198,8 +229,8 @@ struct Server {
 }
 
 impl Server {
-    fn start(program: &Path) -> Result<Server, Failure> {
-        let mut child = Command::new(program).arg("127.0.0.1:0").stdout(Stdio::piped()).spawn()?;
+    fn start(command: &mut Command) -> Result<Server, Failure> {
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().ok_or("no standard output")?;
         let mut server = Server { child, lines: BufReader::new(stdout), address: String::new() };
         let line = server.line()?;
@@ -215,10 +246,10 @@ impl Server {
     }
 
     /// Presses Ctrl-C and reads the two lines that the page shows.
-    fn stop(&mut self) -> Result<(), Failure> {
+    fn stop(&mut self, connections: usize) -> Result<(), Failure> {
         run(Command::new("kill").args(["-INT", &self.child.id().to_string()]))?;
         expect(&self.line()?, "draining ")?;
-        expect(&self.line()?, &format!("served {CONNECTIONS} connections, refused 0"))?;
+        expect(&self.line()?, &format!("served {connections} connections, refused 0"))?;
         let status = self.child.wait()?;
         if status.success() { Ok(()) } else { Err(format!("the server: {status}").into()) }
     }
@@ -233,7 +264,14 @@ impl Drop for Server {
 
 #[cfg(test)]
 mod tests {
-    use super::block;
+    use super::{block, numbers};
+
+    #[test]
+    fn numbers_of_the_last_step_are_read() {
+        let commands = "ulimit -n 12000\ncargo run --release -- 127.0.0.1:7000 10000\n";
+        assert_eq!(numbers(commands).expect("both"), (12_000, 10_000));
+        assert!(numbers("cargo run\n").is_err());
+    }
 
     #[test]
     fn blocks_are_found_by_their_info() {

@@ -15,6 +15,7 @@ pub mod table;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use kumi::host::description;
 
@@ -158,10 +159,11 @@ fn whole(command: &str, outcomes: &[Outcome], plots: &[Vec<Plot>]) -> String {
     let mut text = format!(
         "# Measurements\n\nMade by `{command}`. Medians of alternating runs; `samples.jsonl` has every sample.\n\n"
     );
-    let machine: Vec<_> = description::description()
+    let mut machine: Vec<_> = description::description()
         .into_iter()
         .map(|(name, value)| vec![name.to_owned(), value])
         .collect();
+    machine.push(vec!["commit".to_owned(), commit()]);
     text += &table::markdown(&["machine", ""], &machine);
     let verdicts: Vec<_> = outcomes.iter().flat_map(|o| &o.verdicts).collect();
     let reached = verdicts.iter().filter(|v| v.reached).count();
@@ -170,6 +172,20 @@ fn whole(command: &str, outcomes: &[Outcome], plots: &[Vec<Plot>]) -> String {
         text += &outcome.markdown(plots);
     }
     text
+}
+
+/// The commit of the sources that this program was built from, if they are still there.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        let output = git.args(["-C", env!("CARGO_MANIFEST_DIR")]).args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    match git(&["rev-parse", "--short=8", "HEAD"]) {
+        Some(commit) if git(&["diff", "--quiet", "HEAD"]).is_some() => commit,
+        Some(commit) => format!("{commit}, with changes"),
+        None => "not known".to_owned(),
+    }
 }
 
 fn sample_line(sample: &row::Sample) -> String {
