@@ -312,7 +312,7 @@ fn ready_descriptor_interrupts_one_that_computes_all_the_time() {
             if one_to_one() || metrics().expect("a runtime").preemption == "off" {
                 return skip(NAME, "nothing interrupts a computing microprocess");
             }
-            let mut far = UnixStream::try_from(far).expect("a stream");
+            let mut far = UnixStream::from(far);
             let over = Arc::new(AtomicBool::new(false));
             // Two, since one alone has no quantum.
             let computing = [(); 2].map(|()| {
@@ -333,7 +333,9 @@ fn ready_descriptor_interrupts_one_that_computes_all_the_time() {
             tell.send(ids).expect("the client waits");
             echo.join().expect("no panic");
             over.store(true, SeqCst);
-            computing.map(|one| one.join().expect("no panic"));
+            for one in computing {
+                one.join().expect("no panic");
+            }
             let count = |wanted| {
                 let all = ids.iter().flat_map(|id| answers.of(*id));
                 all.filter(|(why, _)| *why == wanted).count()

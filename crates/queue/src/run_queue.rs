@@ -186,8 +186,8 @@ pub trait RunQueue<T: Node> {
         // SAFETY: the caller is the owner (contract of `Set::local`).
         unsafe { self.protect() }.peek()
     }
-    /// Returns the smallest key of the items on `level` that only the owner takes; `None` if none of
-    /// them has a key.
+    /// Returns the smallest key of the items on `level` that only the owner takes; `None` if none
+    /// of them has a key.
     fn first_key(&self, level: u8) -> Option<u64> {
         // SAFETY: the caller is the owner (contract of `Set::local`).
         unsafe { self.protect() }.first_key(level)

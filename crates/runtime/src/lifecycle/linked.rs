@@ -3,6 +3,8 @@
 
 use std::sync::OnceLock;
 
+pub use crate::upcall::unknown_wait::{Look, look_at_unknown_waits};
+
 /// What the interposed functions need of the start of a runtime.
 #[derive(Clone, Copy, Debug)]
 pub struct Linked {
@@ -36,19 +38,4 @@ pub(crate) fn after_start() {
 /// Whether the program's calls are interposed.
 pub(crate) fn is_linked() -> bool {
     LINKED.get().is_some()
-}
-
-/// Looks at a kernel thread, by its id, whose microprocess often blocks in calls unknown to the
-/// runtime. Returns whether it is to be called again. Async-signal-safe.
-pub type Look = fn(u32) -> bool;
-
-static LOOK: OnceLock<Look> = OnceLock::new();
-
-/// Has the timekeeper call `look` now and then. Only the first one in a process is called.
-pub fn look_at_unknown_waits(look: Look) {
-    let _ = LOOK.set(look);
-}
-
-pub(crate) fn look() -> Option<Look> {
-    LOOK.get().copied()
 }

@@ -128,7 +128,7 @@ pub(crate) struct StickyCounts {
     /// The kernel thread of the microprocess that became sticky last, as it blocks often in unknown
     /// calls; 0: none, or none is looked at any more.
     pub(crate) last: AtomicU32,
-    /// When the timekeeper looked at such a thread ([`crate::lifecycle::linked::Look`]).
+    /// When the timekeeper looked at such a thread ([`crate::upcall::unknown_wait::Look`]).
     pub(crate) looked_at: AtomicU64,
 }
 

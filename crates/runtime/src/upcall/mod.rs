@@ -14,5 +14,6 @@ pub mod signals;
 pub(crate) mod sticky;
 pub(crate) mod sticky_return;
 pub(crate) mod timekeeper;
+pub mod unknown_wait;
 pub(crate) mod user_scheduler;
 pub(crate) mod waiter_release;

@@ -50,24 +50,6 @@ impl Instance {
         self.again_in(next.clamp(SHORTEST, LONGEST), now)
     }
 
-    /// Has the kernel thread that became sticky last looked at, at most once in [`LONGEST`].
-    fn look_at_unknown_wait(&self) {
-        let sticky = &self.sticky;
-        let thread = sticky.last.load(Ordering::Relaxed);
-        if thread == 0 {
-            return;
-        }
-        let Some(look) = crate::lifecycle::linked::look() else { return };
-        let now = self.now();
-        if now.saturating_sub(sticky.looked_at.load(Ordering::Relaxed)) < LONGEST {
-            return;
-        }
-        sticky.looked_at.store(now, Ordering::Relaxed);
-        if !look(thread) {
-            sticky.last.store(0, Ordering::Relaxed);
-        }
-    }
-
     fn again_in(&self, next: u64, now: u64) -> Tick {
         self.tick_at.store(now + next, Ordering::Relaxed);
         Tick::Again(Duration::from_nanos(next))
