@@ -39,7 +39,6 @@ impl Instance {
         if self.stopped() {
             return Tick::Rest(None);
         }
-        self.look_at_unknown_wait();
         if self.all_idle() {
             return self.look_at_idleness();
         }

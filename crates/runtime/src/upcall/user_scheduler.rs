@@ -142,6 +142,7 @@ impl UserScheduler for Instance {
 
     fn tick(&self) -> Tick {
         self.follow_cores();
+        self.look_at_unknown_wait();
         self.look_at_turns()
     }
 
