@@ -30,7 +30,10 @@ impl Inode {
     fn of(fd: RawFd) -> Option<Inode> {
         let mut status = MaybeUninit::<libc::stat>::uninit();
         // SAFETY: room for the structure.
-        let done = unsafe { libc::fstat(fd, status.as_mut_ptr()) };
+        let done = unsafe {
+            let at = status.as_mut_ptr().expose_provenance();
+            crate::system_call(libc::SYS_fstat, [fd as usize, at, 0, 0, 0, 0])
+        };
         // SAFETY: written by the successful call.
         let status = (done == 0).then(|| unsafe { status.assume_init() })?;
         Some(Inode { device: status.st_dev, number: status.st_ino })
@@ -74,15 +77,12 @@ impl AsFd for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: the calling thread's.
-        let errno = unsafe { *libc::__errno_location() };
+        // Without errno: the caller may have no thread-local storage any more.
         let inode = Inode::of(self.fd);
         if inode.is_some() && inode == self.inode {
             // SAFETY: ours, as its inode is the one that it had.
-            unsafe { crate::kernel::close(self.fd) };
+            unsafe { crate::system_call(libc::SYS_close, [self.fd as usize, 0, 0, 0, 0, 0]) };
         }
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = errno };
     }
 }
 
