@@ -77,7 +77,7 @@ impl AsFd for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // Without errno: the caller may have no thread-local storage any more.
+        // These system calls leave errno alone: handlers of signals come here, too.
         let inode = Inode::of(self.fd);
         if inode.is_some() && inode == self.inode {
             // SAFETY: ours, as its inode is the one that it had.

@@ -5,7 +5,8 @@
 //! (`Look`). Such a thread is in the C library, in the runtime ([`is_in_system_call`]), or in code
 //! of the program, which is reported once.
 //!
-//! All of this is async-signal-safe.
+//! The timekeeper must not wait for what a preempted thread of the program may hold, so nothing here
+//! allocates or takes a lock.
 
 use std::ffi::{CStr, c_int, c_long};
 use std::fmt::{self, Write};
@@ -68,10 +69,8 @@ fn look(thread: u32) -> bool {
     if looked >= LOOKS {
         return false;
     }
-    // The timekeeper is one thread, nearly always: a look more or less does not matter.
+    // A runtime has one timekeeper, a program perhaps several: a look more or less does not matter.
     LOOKED.store(looked + 1, Ordering::Relaxed);
-    // SAFETY: errno belongs to the calling thread.
-    let errno = unsafe { *libc::__errno_location() };
     let mut room = [0; 256];
     let wait = Wait::of(thread, &mut room).filter(|wait| {
         let known = KNOWN.each_ref().map(|address| address.load(Ordering::Relaxed));
@@ -90,8 +89,6 @@ fn look(thread: u32) -> bool {
     if is_program {
         LOOKED.store(LOOKS, Ordering::Relaxed);
     }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
     !is_program
 }
 

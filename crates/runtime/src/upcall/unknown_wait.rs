@@ -9,7 +9,8 @@ use crate::scheduler::instance::Instance;
 const EVERY: u64 = 10_000_000;
 
 /// Looks at a kernel thread, by its id, whose microprocess often blocks in calls unknown to the
-/// runtime. Returns whether it is to be called again. Async-signal-safe.
+/// runtime. Returns whether it is to be called again. Called by the timekeeper: it must not wait for
+/// anything that a thread of the program may hold, as the allocator's lock.
 pub type Look = fn(u32) -> bool;
 
 static LOOK: OnceLock<Look> = OnceLock::new();
@@ -20,7 +21,9 @@ pub fn look_at_unknown_waits(look: Look) {
 }
 
 impl Instance {
-    /// Has the kernel thread that became sticky last looked at, at most once in [`EVERY`].
+    /// Has the kernel thread that became sticky last looked at, at most once in [`EVERY`]. By the
+    /// timekeeper only: others that scan in its place may be on an alternate signal stack, which is
+    /// too small for a look.
     pub(crate) fn look_at_unknown_wait(&self) {
         let sticky = &self.sticky;
         let thread = sticky.last.load(Ordering::Relaxed);
