@@ -5,8 +5,8 @@
 //! (`Look`). Such a thread is in the C library, in the runtime ([`is_in_system_call`]), or in code
 //! of the program, which is reported once.
 //!
-//! The timekeeper must not wait for what a preempted thread of the program may hold, so nothing here
-//! allocates or takes a lock.
+//! The timekeeper must not wait for what a preempted thread of the program may hold, so nothing
+//! here allocates or takes a lock.
 
 use std::ffi::{CStr, c_int, c_long};
 use std::fmt::{self, Write};
@@ -69,7 +69,7 @@ fn look(thread: u32) -> bool {
     if looked >= LOOKS {
         return false;
     }
-    // A runtime has one timekeeper, a program perhaps several: a look more or less does not matter.
+    // A program may have several timekeepers: a look more or less does not matter.
     LOOKED.store(looked + 1, Ordering::Relaxed);
     let mut room = [0; 256];
     let wait = Wait::of(thread, &mut room).filter(|wait| {

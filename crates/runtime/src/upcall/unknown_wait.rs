@@ -9,8 +9,8 @@ use crate::scheduler::instance::Instance;
 const EVERY: u64 = 10_000_000;
 
 /// Looks at a kernel thread, by its id, whose microprocess often blocks in calls unknown to the
-/// runtime. Returns whether it is to be called again. Called by the timekeeper: it must not wait for
-/// anything that a thread of the program may hold, as the allocator's lock.
+/// runtime. Returns whether it is to be called again. Called by the timekeeper: it must not wait
+/// for anything that a thread of the program may hold, as the allocator's lock.
 pub type Look = fn(u32) -> bool;
 
 static LOOK: OnceLock<Look> = OnceLock::new();
