@@ -28,15 +28,38 @@ struct Inode {
 impl Inode {
     /// Returns the inode of what `fd` denotes; `None` if it is closed.
     fn of(fd: RawFd) -> Option<Inode> {
-        let mut status = MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: room for the structure.
-        let done = unsafe {
-            let at = status.as_mut_ptr().expose_provenance();
-            crate::system_call(libc::SYS_fstat, [fd as usize, at, 0, 0, 0, 0])
-        };
-        // SAFETY: written by the successful call.
-        let status = (done == 0).then(|| unsafe { status.assume_init() })?;
-        Some(Inode { device: status.st_dev, number: status.st_ino })
+        status(fd).map(|status| Inode { device: status.st_dev, number: status.st_ino })
+    }
+}
+
+/// fstat(2) without errno. `None` if `fd` is closed.
+fn status(fd: RawFd) -> Option<libc::stat> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: room for the structure.
+    let done = unsafe {
+        let at = status.as_mut_ptr().expose_provenance();
+        crate::system_call(libc::SYS_fstat, [fd as usize, at, 0, 0, 0, 0])
+    };
+    // SAFETY: written by the successful call.
+    (done == 0).then(|| unsafe { status.assume_init() })
+}
+
+/// Whether `fd` has no type of file, as eventfd(2) and the like have none (`anon_inode_getfile`,
+/// fs/anon_inodes.c). Leaves errno unchanged. Async-signal-safe.
+#[must_use]
+pub fn is_anonymous(fd: RawFd) -> bool {
+    status(fd).is_some_and(|status| status.st_mode & libc::S_IFMT == 0)
+}
+
+/// Closes an anonymous object that was kept by its number, unless a program has closed it and
+/// opened a file there. Leaves errno unchanged. Async-signal-safe.
+///
+/// # Safety
+/// `fd` is the caller's, and not used any more.
+pub unsafe fn close_anonymous(fd: RawFd) {
+    if is_anonymous(fd) {
+        // SAFETY: the caller's promise.
+        unsafe { crate::system_call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
     }
 }
 

@@ -53,3 +53,20 @@ fn program_keeps_its_file_under_the_same_number() {
     // SAFETY: this test's.
     unsafe { libc::close(902) };
 }
+
+#[test]
+fn object_kept_by_its_number_is_closed_unless_a_file_is_there() {
+    // SAFETY: this test's number.
+    let close = || unsafe { close_anonymous(903) };
+    std::mem::forget(moved(eventfd(), 903));
+    close();
+    assert!(!is_open(903));
+    close();
+    let file = File::open("/dev/null").expect("a file");
+    // SAFETY: what a program may do with any number.
+    assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), 903) }, 903);
+    close();
+    assert!(is_open(903));
+    // SAFETY: this test's.
+    unsafe { libc::close(903) };
+}

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kumihimo_arch::descriptor::Descriptor;
+use kumihimo_arch::descriptor::{Descriptor, is_anonymous};
 
 use crate::report::stderr_signal_safe::print_signal_safe;
 
@@ -78,15 +78,6 @@ pub fn add_to_eventfd(fd: BorrowedFd<'_>) -> bool {
     // EAGAIN: the counter is at its maximum, so the eventfd is readable anyway.
     let is_full = || io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
     is_anonymous(fd) && (write() == 8 || is_full())
-}
-
-/// Whether `fd` has no type of file, as eventfd(2) and the like have none (`anon_inode_getfile`,
-/// fs/anon_inodes.c).
-fn is_anonymous(fd: RawFd) -> bool {
-    // SAFETY: all zeroes are a valid value.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a live structure.
-    unsafe { libc::fstat(fd, &raw mut status) == 0 && status.st_mode & libc::S_IFMT == 0 }
 }
 
 /// Ends the process, since `what`, a descriptor of the runtime, was closed by somebody else.

@@ -28,11 +28,11 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use kumihimo_arch::descriptor::Descriptor;
+use kumihimo_arch::descriptor::{Descriptor, close_anonymous};
 
 use crate::handoff::slot::Slot;
 use crate::linux::debugger::is_debugged;
@@ -374,7 +374,7 @@ impl Doorbells {
             disarm(fd);
             // SAFETY: the descriptor belongs to this slot and is unused: a ringing thread holds the
             // lock, and the handler runs on this kernel thread.
-            drop(unsafe { Descriptor::from_raw_fd(fd) });
+            unsafe { close_anonymous(fd) };
         }
     }
 

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd};
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use kumihimo_arch::descriptor::Descriptor;
+use kumihimo_arch::descriptor::close_anonymous;
 
 use super::event_source::EventSource;
 use super::kind::Kind;
@@ -77,7 +77,7 @@ impl BpfSource {
         if fd >= 0 {
             link.store(NONE, Ordering::Relaxed);
             // SAFETY: ours, and taken out by its kernel thread, the caller.
-            drop(unsafe { Descriptor::from_raw_fd(fd) });
+            unsafe { close_anonymous(fd) };
         }
     }
 }

@@ -121,7 +121,8 @@ impl Instance {
         if turn.notice(switches, now) {
             // A VP that switches fires its own timers.
             let due = if turn.went_on.load(Ordering::Relaxed) == switches { due } else { NEVER };
-            return slow_pace.min(turn.left(quantum, now).max(slow_pace).max(SHORTEST)).min(due);
+            let left = turn.left(quantum, now).max(SHORTEST);
+            return if slow_pace > pace { slow_pace } else { pace.min(left) }.min(due);
         }
         if self.kernel.is_raised(index) {
             // The doorbell has rung already; it rings once more if that had no effect.
