@@ -69,8 +69,8 @@ impl Vp {
     /// idle after success, as long as it is parked.
     fn begin_parking(&self) -> bool {
         let instance = self.instance();
-        let waits_here = self.promised.get().is_some() || self.syscall_batch.waiting.get() != 0;
-        self.stays_retired.set(waits_here || !self.lend_set());
+        debug_assert_eq!(self.syscall_batch.waiting.get(), 0, "`retire_step` has run the batch");
+        self.stays_retired.set(self.promised.get().is_some() || !self.lend_set());
         if self.stays_retired.get() || instance.stopped() {
             return false;
         }

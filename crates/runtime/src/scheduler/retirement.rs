@@ -142,8 +142,13 @@ impl Vp {
             self.make_ready(next, Why::Outranked, Origin::Yield);
         }
         self.look_around();
-        self.run_batch_if_due();
         self.hand_over_all();
+        // A batch waits for what else is runnable here, and that is gone. Nothing would wake the
+        // VP for the batch once it sleeps.
+        while self.syscall_batch.waiting.get() != 0 {
+            self.run_batch(None);
+            self.hand_over_all();
+        }
     }
 
     fn hand_over_all(&self) {

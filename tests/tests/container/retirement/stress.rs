@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kumihimo::runtime::{Design, Runtime, metrics};
+use kumihimo::runtime::{BatchPolicy, Design, Runtime, metrics};
 use kumihimo::thread;
 use kumihimo_events::cores::affinity;
 use kumihimo_runtime::retirement::set_open_vps;
@@ -41,7 +41,10 @@ fn no_microprocess_is_lost_while_vps_retire_and_open() {
     alone(NAME, || {
         for mut round in rounds(NAME) {
             let queue = Design::ALL[round.number as usize % Design::ALL.len()];
-            Runtime::builder().vps(VPS).queue(queue).build().expect("a runtime").run(|| {
+            // With the second one, calls wait for each other at the VPs that retire.
+            let batch = [BatchPolicy::Adaptive, BatchPolicy::Fixed(3)][round.number as usize % 2];
+            let builder = Runtime::builder().vps(VPS).queue(queue).batch(batch);
+            builder.build().expect("a runtime").run(|| {
                 let load = Load::new();
                 load.run(|| {
                     load.await_progress();
