@@ -102,11 +102,25 @@ pub fn swap_signal_stack(new: Option<&libc::stack_t>) -> io::Result<libc::stack_
 /// Returns the CPU time in nanoseconds; clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`.
 #[must_use]
 pub fn cpu_time() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let arguments = [libc::CLOCK_THREAD_CPUTIME_ID as usize, at_mut(&mut time), 0, 0, 0, 0];
     // Cannot fail: Linux has had this clock since 2.6.
-    let _ = call(libc::SYS_clock_gettime, arguments);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    clock(libc::CLOCK_THREAD_CPUTIME_ID as usize).unwrap_or(0)
+}
+
+/// Returns the CPU time of kernel thread `tid` of this process in nanoseconds, or `None` if it has
+/// ended; pthread_getcpuclockid(3). Async-signal-safe.
+#[must_use]
+pub fn cpu_time_of(tid: u32) -> Option<u64> {
+    // `CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED` of the kernel's posix-timers.h.
+    const OF_THREAD: i32 = 4 | 2;
+    clock(((!tid as i32) << 3 | OF_THREAD) as usize)
+}
+
+/// Returns the time of a clock in nanoseconds, or `None` if it does not exist.
+fn clock(id: usize) -> Option<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let arguments = [id, at_mut(&mut time), 0, 0, 0, 0];
+    call(libc::SYS_clock_gettime, arguments).ok()?;
+    Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// Binds the kernel thread to a set of CPUs, one bit each.

@@ -9,6 +9,8 @@ pub(crate) mod common_level;
 #[cfg(not(loom))]
 pub(crate) mod core_claim;
 #[cfg(not(loom))]
+pub(crate) mod lost_time;
+#[cfg(not(loom))]
 pub(crate) mod placement;
 pub(crate) mod priority_order;
 #[cfg(not(loom))]

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use crate::priority::lost_time::{LostTime, Reading};
+
 /// Maximum number of switches between two clock checks, which read the clock and serve requests.
 /// Slow switches lower the number, so that about 50 microseconds pass between two checks.
 pub(crate) const SLOW_STEPS_EVERY: u32 = 61;
@@ -40,9 +42,11 @@ pub(crate) struct TurnClock {
     /// Whether the running microprocess gives way to others of its level that become runnable.
     /// Written by the carrier.
     pub(crate) gives_way: AtomicBool,
-    /// Number of scans in a row, up to [`CALM`], before which the VP had switched often. Written by
-    /// the timekeeper.
+    /// Number of scans in a row, up to [`CALM`], that had nothing to end: see
+    /// [`slow_down`](TurnClock::slow_down). Written by the timekeeper.
     pub(crate) calm: AtomicU32,
+    /// Time that the turn has lost to other threads of the core. Written by the timekeeper.
+    pub(crate) lost_time: LostTime,
     /// Number of times that Preempted or Changed was handled. Written by the carrier.
     pub(crate) answers: AtomicU64,
     /// Number of switches at which the VP's descriptors were last given to be watched. Obsolete
@@ -65,6 +69,7 @@ impl TurnClock {
             quantum: AtomicU64::new(NEVER),
             gives_way: AtomicBool::new(false),
             calm: AtomicU32::new(0),
+            lost_time: LostTime::default(),
             answers: AtomicU64::new(0),
             watched: AtomicU64::new(u64::MAX),
             timer: AtomicU64::new(NEVER),
@@ -86,15 +91,28 @@ impl TurnClock {
         true
     }
 
-    /// Returns the time until the next scan of a VP that has switched since the last one, where
-    /// `pace` is the shortest. Called before [`notice`](TurnClock::notice).
+    /// Excludes from the turn the time that it has lost to other threads of the core. Returns
+    /// whether that is most of the time since the last scan.
+    pub(crate) fn exclude_lost(&self, reading: Reading) -> bool {
+        let since = self.since.load(Ordering::Relaxed);
+        let passed = reading.now.saturating_sub(self.lost_time.last());
+        let lost = self.lost_time.of_turn(reading.now.saturating_sub(since), reading);
+        self.since.store(since + lost, Ordering::Relaxed);
+        lost > passed / 2
+    }
+
+    /// Returns the time until the next scan of the VP, where `pace` is the shortest. Called before
+    /// [`notice`](TurnClock::notice). `is_off_core` is the result of
+    /// [`exclude_lost`](TurnClock::exclude_lost).
     ///
-    /// Where the VP switches often, microprocesses run for less than their quanta, and each scan
-    /// interrupts the server that shares a core with the timekeeper. The next one that computes is
-    /// noticed later by that, once.
-    pub(crate) fn slow_down(&self, switches: u64, pace: u64) -> u64 {
-        let often = switches.wrapping_sub(self.switches.load(Ordering::Relaxed)) >= OFTEN;
-        let calm = if often { (self.calm.load(Ordering::Relaxed) + 1).min(CALM) } else { 0 };
+    /// Where the VP switches often, microprocesses run for less than their quanta, and where its
+    /// kernel thread has no core, there is nobody to interrupt. Each scan would only interrupt what
+    /// shares a core with the timekeeper. The next microprocess that computes is noticed later by
+    /// that, once.
+    pub(crate) fn slow_down(&self, switches: u64, is_off_core: bool, pace: u64) -> u64 {
+        let passed = switches.wrapping_sub(self.switches.load(Ordering::Relaxed));
+        let is_calm = passed >= OFTEN || passed == 0 && is_off_core;
+        let calm = if is_calm { (self.calm.load(Ordering::Relaxed) + 1).min(CALM) } else { 0 };
         self.calm.store(calm, Ordering::Relaxed);
         pace << calm
     }

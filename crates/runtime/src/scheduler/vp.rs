@@ -38,6 +38,7 @@ use crate::microprocess::protocol::state::Park;
 use crate::microprocess::record::Mp;
 use crate::priority::common_level::CommonLevel;
 use crate::priority::core_claim::CoreClaim;
+use crate::priority::lost_time::LostTime;
 use crate::priority::priority_order::PublishedLevels;
 use crate::priority::priority_requests::PriorityRequests;
 use crate::priority::turn_clock::{SLOW_STEPS_EVERY, TurnClock};
@@ -112,6 +113,7 @@ pub(crate) struct Vp {
     pub(super) instance: *const (),
     pub(crate) counters: Counters,
     pub(super) since_ns: Cell<u64>,
+    pub(super) lost_time: LostTime,
     /// For policies without accounting: the number of switches at the last clock check, and the
     /// time since which that number has not changed (0: not yet known).
     pub(super) turn: Cell<(u64, u64)>,
@@ -189,6 +191,7 @@ impl Vp {
             up_since: Cell::new(0),
             resched: Cell::new(None),
             since_ns: Cell::new(0),
+            lost_time: LostTime::default(),
             turn: Cell::new((0, 0)),
             queue,
             timers: UnsafeCell::new(Timers::default()),

@@ -253,7 +253,8 @@ impl Carrier {
         vp.look_for_newcomers();
         bump(&vp.turn_clock.answers);
         let quantum = vp.instance().placer.turn_ns(mp).unwrap_or(u64::MAX);
-        if vp.turn_is_over() || quantum == 0 || vp.is_retired() {
+        let is_over = vp.turn_is_over() && vp.has_had_quantum(mp, vp.instance().now());
+        if is_over || quantum == 0 || vp.is_retired() {
             vp.resched.set(Some(Why::QuantumOver));
         }
         if mp.fs.get() == 0 {

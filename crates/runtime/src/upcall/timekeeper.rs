@@ -14,10 +14,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use kumihimo_arch::kernel_attributes;
 use kumihimo_events::preempt::Means;
 use kumihimo_events::sched::{Event, Tick};
 
 use crate::priority::core_claim::BOOK_AT_LATEST;
+use crate::priority::lost_time::Reading;
 use crate::priority::turn_clock::NEVER;
 use crate::process::board;
 use crate::scheduler::instance::Instance;
@@ -107,8 +109,8 @@ impl Instance {
             return LONGEST;
         }
         let index = vp.index as u32;
-        let level =
-            self.kernel.carrier(index).map_or(0, |slot| slot.priority.load(Ordering::Relaxed));
+        let carrier = self.kernel.carrier(index);
+        let level = carrier.map_or(0, |slot| slot.priority.load(Ordering::Relaxed));
         let quantum = self.placer.quantum_of_ns(level);
         let quantum = quantum.unwrap_or_else(|| vp.turn_clock.quantum.load(Ordering::Relaxed));
         let pace = (quantum / 2)
@@ -116,14 +118,22 @@ impl Instance {
         let turn = &vp.turn_clock;
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
+        let thread = carrier.map_or(0, |slot| slot.tid.load(Ordering::Relaxed));
+        let on_core = kernel_attributes::cpu_time_of(thread);
+        let is_off_core = on_core.is_some_and(|on_core| {
+            // It has not idled, or it has switched.
+            turn.exclude_lost(Reading { thread, now, idle: 0, on_core })
+        });
         // Where levels differ, each look may find somebody of a higher one.
-        let slow_pace = if vp.has_levels() { pace } else { turn.slow_down(switches, pace) };
+        let slow_pace =
+            if vp.has_levels() { pace } else { turn.slow_down(switches, is_off_core, pace) };
         if turn.notice(switches, now) {
             // A VP that switches fires its own timers.
             let due = if turn.went_on.load(Ordering::Relaxed) == switches { due } else { NEVER };
             let left = turn.left(quantum, now).max(SHORTEST);
             return if slow_pace > pace { slow_pace } else { pace.min(left) }.min(due);
         }
+        let pace = if is_off_core { slow_pace } else { pace };
         if self.kernel.is_raised(index) {
             // The doorbell has rung already; it rings once more if that had no effect.
             if now.saturating_sub(turn.rung.load(Ordering::Relaxed)) >= REMIND_AFTER {
@@ -153,6 +163,7 @@ impl Instance {
             self.kernel.raise(index, Event::Preempted);
         }
         vp.watch_descriptors();
+        let left = if is_off_core { left.max(pace) } else { left };
         [pace, left, due].into_iter().filter(|t| *t != 0).min().unwrap_or(pace)
     }
 

@@ -59,8 +59,34 @@ fn vp_that_switches_often_is_scanned_less_often() {
     let mut paces = Vec::new();
     for often in [OFTEN, OFTEN - 1, OFTEN, OFTEN, OFTEN, OFTEN, OFTEN, 0] {
         switches += often;
-        paces.push(turn.slow_down(switches, 10));
+        paces.push(turn.slow_down(switches, false, 10));
         turn.notice(switches, 0);
     }
     assert_eq!(paces, [20, 10, 20, 40, 80, 160, 160, 10]);
+}
+
+#[test]
+fn lost_time_does_not_count() {
+    let turn = begun(7);
+    let reading = |now, on_core| Reading { thread: 1, now, idle: 0, on_core };
+    assert!(!turn.exclude_lost(reading(400, 50)), "the first reading has nothing to compare with");
+    assert!(turn.exclude_lost(reading(1_000, 150)));
+    assert_eq!(turn.left(QUANTUM, 1_000), 500);
+    assert!(!turn.exclude_lost(reading(1_200, 350)));
+    assert_eq!(turn.left(QUANTUM, 1_200), 300);
+}
+
+#[test]
+fn vp_without_a_core_is_scanned_less_often() {
+    let turn = begun(7);
+    let paces: Vec<_> = [(7, true), (7, true), (7, false), (7, true), (8, true)]
+        .into_iter()
+        .map(|(switches, is_off_core)| {
+            let pace = turn.slow_down(switches, is_off_core, 10);
+            turn.notice(switches, 500);
+            pace
+        })
+        .collect();
+    // One that has switched may have been idle.
+    assert_eq!(paces, [20, 40, 10, 20, 10]);
 }

@@ -6,7 +6,10 @@ use kumihimo_policy::Why;
 
 use super::Vp;
 use crate::kernel_thread::gs_record::KernelThread;
+use crate::microprocess::record::Mp;
+use crate::priority::lost_time::Reading;
 use crate::priority::turn_clock::SLOW_STEPS_EVERY;
+use crate::process::clock::cpu_time;
 
 /// Target interval between two clock checks, in nanoseconds.
 pub(super) const LOOK_EVERY: u64 = 50_000;
@@ -56,11 +59,35 @@ impl Vp {
 
     fn check_quantum(&self, now: u64) {
         let Some(mp) = self.running() else { return };
-        let account = mp.account.get();
-        let ran = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
-        if ran >= account.quantum_ns && !self.queue.is_empty() {
+        if !self.queue.is_empty() && self.has_had_quantum(mp, now) {
             self.resched.set(Some(Why::QuantumOver));
         }
+    }
+
+    /// Whether `mp`, the running microprocess, has used its quantum by the time `now`, on the core.
+    /// Makes a system call if it has by the time of day. Always true under a policy without
+    /// accounting. Owner only; async-signal-safe.
+    pub(crate) fn has_had_quantum(&self, mp: &Mp, now: u64) -> bool {
+        if !self.keeps_account {
+            return true;
+        }
+        let account = mp.account.get();
+        let since = self.since_ns.get();
+        let turn = now.saturating_sub(since);
+        if account.ran_ns.saturating_add(turn) < account.quantum_ns {
+            return false;
+        }
+        // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
+        let thread = unsafe { KernelThread::here() }.tid();
+        let reading = Reading {
+            thread,
+            now,
+            idle: self.counters.idle_ns.load(Ordering::Relaxed),
+            on_core: cpu_time(),
+        };
+        let lost = self.lost_time.of_turn(turn, reading);
+        self.since_ns.set(since + lost);
+        account.ran_ns.saturating_add(turn - lost) >= account.quantum_ns
     }
 
     /// Checks the quantum under a policy without accounting, where no switch reads the clock. The
