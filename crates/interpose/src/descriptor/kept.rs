@@ -1,4 +1,4 @@
-//! The runtime's own descriptors: epoll sets, eventfds, performance events, BPF objects.
+//! The runtime's own descriptors: epoll sets, eventfds, timers, performance events, BPF objects.
 //!
 //! A program that closes all descriptors before it goes on (a daemon, a shell) means its own. For
 //! it the numbers of the runtime are not open.
@@ -14,9 +14,10 @@ use crate::phase;
 use crate::real::libc;
 
 /// What proc(5) shows for the files of the types that the runtime uses.
-const TYPES: [&[u8]; 5] = [
+const TYPES: [&[u8]; 6] = [
     b"anon_inode:[eventpoll]",
     b"anon_inode:[eventfd]",
+    b"anon_inode:[timerfd]",
     b"anon_inode:[perf_event]",
     b"anon_inode:[io_uring]",
     b"anon_inode:bpf",

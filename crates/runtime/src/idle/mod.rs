@@ -4,6 +4,7 @@
 //! The idle loop in `scheduler` drives these parts, and they wake microprocesses through their
 //! records. May use the rooms from `memory` down.
 
+pub(crate) mod alarm;
 pub(crate) mod busy_poll;
 pub(crate) mod descriptor_entry;
 pub mod future_wakers;

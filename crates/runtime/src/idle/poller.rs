@@ -13,9 +13,11 @@ use kumihimo_arch::descriptor::Descriptor;
 
 use kumihimo_events::wakeup::lost_descriptor;
 
+use crate::idle::alarm::{Alarm, Limit};
 use crate::idle::descriptor_entry::DescriptorEntry;
 use crate::microprocess::prefetch::prefetch;
 use crate::microprocess::waiter::Waiter;
+use crate::process::clock::monotonic;
 
 /// Number of events fetched per call. The next call fetches the rest.
 const EVENTS: usize = 64;
@@ -45,6 +47,7 @@ pub(crate) struct Poller {
     coarse: Cell<bool>,
     /// Number of descriptor events so far. Written by the owner.
     heard: Cell<u64>,
+    alarm: Alarm,
 }
 
 impl Poller {
@@ -71,6 +74,7 @@ impl Poller {
             registered: AtomicUsize::new(0),
             coarse: Cell::new(false),
             heard: Cell::new(0),
+            alarm: Alarm::new(CALL),
         })
     }
 
@@ -139,12 +143,22 @@ impl Poller {
     /// Blocks the kernel thread until a descriptor is ready, the VP is woken, or the time is over.
     /// Owner only.
     pub(crate) fn sleep(&self, time: Option<Duration>) {
-        self.wait(time, false);
+        let limit = time.map(|time| self.alarm.limit(self.epoll.as_raw_fd(), monotonic(), time));
+        let (time, is_alarm) = match limit {
+            None => (None, false),
+            Some(Limit::Own(time)) => (Some(time), false),
+            Some(Limit::Alarm(time)) => (Some(time), true),
+        };
+        if self.wait(time, false) == Some(0) && is_alarm {
+            self.alarm.lose();
+        }
     }
 
-    fn wait(&self, time: Option<Duration>, first: bool) {
+    /// Returns the number of events; `None` after a failure or a signal.
+    fn wait(&self, time: Option<Duration>, first: bool) -> Option<usize> {
         let events = self.events.get().cast::<libc::epoll_event>();
-        let n = usize::try_from(self.wait_system_call(events, time)).unwrap_or(0);
+        let found = usize::try_from(self.wait_system_call(events, time)).ok();
+        let n = found.unwrap_or(0);
         let mut sets = [-1; SETS];
         self.wake_waiters(n, first, &mut sets);
         for set in sets.into_iter().take_while(|set| *set >= 0) {
@@ -153,6 +167,7 @@ impl Poller {
             let n = unsafe { kumihimo_arch::kernel::epoll_wait(set, events, EVENTS as i32, 0) };
             self.wake_waiters(usize::try_from(n).unwrap_or(0), first, &mut [-1; SETS]);
         }
+        found
     }
 
     /// Wakes the waiters of the first `n` events. Puts ready sets of other VPs into `sets`.

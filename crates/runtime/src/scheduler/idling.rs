@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kumihimo_arbiter::row::SleepMode;
 use kumihimo_events::preempt::Means;
 use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
@@ -254,6 +255,10 @@ impl Vp {
         self.idle.get_up();
         let now = instance.now();
         self.up_since.set(now);
+        if nothing_to_do && look.mode == SleepMode::Descriptors {
+            // The end of the sleep has polled them.
+            self.polled_ns.set(now);
+        }
         self.fire_timers(now);
         now
     }

@@ -90,7 +90,7 @@ pub(crate) struct Vp {
     /// Value to which `countdown` was last reset.
     pub(super) look_every: Cell<u32>,
     pub(super) looked_ns: Cell<u64>,
-    pub(super) polled_ns: Cell<u64>,
+    pub(in crate::scheduler) polled_ns: Cell<u64>,
     /// The queue may be empty, and the timekeeper was notified of that: see
     /// [`crate::upcall::timekeeper`].
     pub(crate) alone: Cell<bool>,
