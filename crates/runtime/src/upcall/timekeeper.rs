@@ -118,11 +118,11 @@ impl Instance {
         let turn = &vp.turn_clock;
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
-        let thread = carrier.map_or(0, |slot| slot.tid.load(Ordering::Relaxed));
-        let on_core = kernel_attributes::cpu_time_of(thread);
-        let is_off_core = on_core.is_some_and(|on_core| {
+        let is_off_core = carrier.is_some_and(|slot| {
+            let thread = slot.tid.load(Ordering::Relaxed);
             // It has not idled, or it has switched.
-            turn.exclude_lost(Reading { thread, now, idle: 0, on_core })
+            let reading = |on_core| Reading { thread, now, idle: 0, on_core };
+            kernel_attributes::cpu_time_of(thread).is_some_and(|t| turn.exclude_lost(reading(t)))
         });
         // Where levels differ, each look may find somebody of a higher one.
         let slow_pace =
