@@ -63,6 +63,8 @@ unsafe fn is_special(mutex: *const pthread_mutex_t) -> bool {
     unsafe { (*Words::of(mutex)).kind & (ROBUST | INHERIT | PROTECT | SHARED) != 0 }
 }
 
+/// Part of the exported function: another call would cost a tenth of an uncontended lock.
+#[inline(always)]
 pub(crate) unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { lock_until(mutex, || Ok(Deadline::Never), |mutex| libc::pthread_mutex_lock(mutex)) }
@@ -153,6 +155,8 @@ unsafe fn wait(mutex: *mut pthread_mutex_t, deadline: Deadline) -> c_int {
     }
 }
 
+/// As [`lock`], part of the exported function.
+#[inline(always)]
 pub(crate) unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's promise. After the unlock the mutex may be gone: only its address is
     // used.
