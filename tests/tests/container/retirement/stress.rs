@@ -1,19 +1,23 @@
 //! Retirement at random times: no microprocess is lost. `KUMI_STRESS_SECONDS` sets the duration,
 //! `KUMI_SEED` the choices.
 
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use kumihimo::net::UnixStream;
 use kumihimo::runtime::{BatchPolicy, Design, Runtime, metrics};
 use kumihimo::thread;
 use kumihimo_events::cores::affinity;
 use kumihimo_runtime::retirement::set_open_vps;
 use kumihimo_tests::container::{Container, DEFAULT, PERIOD, is_inside};
-use kumihimo_tests::process::{alone, has_vps, is_child, one_to_one};
+use kumihimo_tests::process::{alone, alone_with, has_vps, is_child, one_to_one};
 use kumihimo_tests::{Random, rounds};
 use kumihimo_trace::{Verdict, check};
 
 use super::{
-    Load, ask_for_quota, await_open, await_retired, grant_quotas, is_fixed, set_affinity, until,
+    Load, ask_for_quota, await_open, await_opened, await_retired, grant_quotas, is_fixed,
+    set_affinity, until,
 };
 
 /// VPs of the runtimes whose number is fixed.
@@ -41,10 +45,7 @@ fn no_microprocess_is_lost_while_vps_retire_and_open() {
     alone(NAME, || {
         for mut round in rounds(NAME) {
             let queue = Design::ALL[round.number as usize % Design::ALL.len()];
-            // With the second one, calls wait for each other at the VPs that retire.
-            let batch = [BatchPolicy::Adaptive, BatchPolicy::Fixed(3)][round.number as usize % 2];
-            let builder = Runtime::builder().vps(VPS).queue(queue).batch(batch);
-            builder.build().expect("a runtime").run(|| {
+            Runtime::builder().vps(VPS).queue(queue).build().expect("a runtime").run(|| {
                 let load = Load::new();
                 load.run(|| {
                     load.await_progress();
@@ -61,6 +62,57 @@ fn no_microprocess_is_lost_while_vps_retire_and_open() {
                 });
             });
         }
+    });
+}
+
+/// A VP retires while calls wait there for more calls, and others are runnable. Preemption, which
+/// looks after late batches, is off.
+#[test]
+fn waiting_batch_is_made_by_a_vp_that_retires() {
+    const NAME: &str = "retirement::stress::waiting_batch_is_made_by_a_vp_that_retires";
+    const CALLERS: usize = 24;
+    const YIELDERS: usize = 4;
+    if !is_child(NAME) && !has_vps(NAME) {
+        return;
+    }
+    let off = [("KUMI_EVENTS", "off"), ("KUMI_PREEMPT", "off")];
+    alone_with(NAME, &off, || {
+        let builder = Runtime::builder().vps(2).batch(BatchPolicy::Fixed(32));
+        builder.build().expect("a runtime").run(|| {
+            if one_to_one() {
+                return eprintln!("\n[skip] microprocesses are kernel threads here");
+            }
+            let stop = AtomicBool::new(false);
+            thread::scope(|scope| {
+                for _ in 0..YIELDERS {
+                    scope.spawn(|| {
+                        while !stop.load(Relaxed) {
+                            thread::yield_now();
+                        }
+                    });
+                }
+                for _ in 0..CALLERS {
+                    scope.spawn(|| {
+                        let (mut near, mut far) = UnixStream::pair().expect("descriptors");
+                        while !stop.load(Relaxed) {
+                            far.write_all(b"a").expect("it is open");
+                            near.read_exact(&mut [0]).expect("a byte");
+                        }
+                    });
+                }
+                for _ in 0..CHANGES {
+                    await_opened();
+                    assert!(set_open_vps(1));
+                    until("the second VP is parked", || {
+                        metrics().expect("it runs").vps[1].is_parked
+                    });
+                    assert!(set_open_vps(2));
+                }
+                let batch = metrics().expect("it runs").batch;
+                stop.store(true, Relaxed);
+                assert!(batch.calls > CHANGES, "{batch:?}");
+            });
+        });
     });
 }
 
