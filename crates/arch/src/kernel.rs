@@ -7,6 +7,7 @@
 //! use these functions, too.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
+use std::io;
 
 use libc::{epoll_event, nfds_t, pollfd, rusage, size_t, ssize_t, timespec};
 
@@ -187,6 +188,24 @@ pub unsafe fn eventfd(count: c_uint, flags: c_int) -> c_int {
 pub unsafe fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { call!(libc::SYS_epoll_create1, flags) as c_int }
+}
+
+/// As epoll_ctl(2): `token` is the data of the events of `fd`. Async-signal-safe.
+///
+/// # Errors
+/// Those of epoll_ctl(2).
+#[inline]
+pub fn epoll_ctl(
+    set: c_int,
+    operation: c_int,
+    fd: c_int,
+    events: c_int,
+    token: u64,
+) -> io::Result<()> {
+    let event = epoll_event { events: events.cast_unsigned(), u64: token };
+    // SAFETY: a live event, which the kernel copies.
+    let done = unsafe { call!(libc::SYS_epoll_ctl, set, operation, fd, &raw const event) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// As epoll_wait(2).

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use kumihimo_arch::kernel::epoll_ctl;
+
 /// Makes `epoll` wake one waiter each time that `fd` becomes readable.
 ///
 /// # Errors
@@ -10,12 +12,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 pub fn watch_for(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
     // Edge-triggered: each cause wakes one waiter once. The woken thread must take all that is
     // available.
-    let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: data };
-    // SAFETY: a live event.
-    match unsafe {
-        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
-    } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let events = libc::EPOLLIN | libc::EPOLLET;
+    epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), events, data)
 }

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kumihimo_arch::descriptor::{Descriptor, is_anonymous};
+use kumihimo_arch::kernel::epoll_ctl;
 
 use crate::report::stderr_signal_safe::print_signal_safe;
 
@@ -53,18 +54,13 @@ impl EpollWaker {
     #[inline]
     pub fn wake(&self) {
         let armed = libc::EPOLLIN | libc::EPOLLONESHOT;
-        if let Err(error) = self.control(libc::EPOLL_CTL_MOD, armed as u32) {
+        if let Err(error) = self.control(libc::EPOLL_CTL_MOD, armed) {
             lost_descriptor(self.set, "an epoll set", &error);
         }
     }
 
-    fn control(&self, operation: libc::c_int, events: u32) -> io::Result<()> {
-        let mut event = libc::epoll_event { events, u64: self.token };
-        // SAFETY: a live event, which the kernel copies.
-        let done = unsafe {
-            libc::epoll_ctl(self.set, operation, self.eventfd.as_raw_fd(), &raw mut event)
-        };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    fn control(&self, operation: libc::c_int, events: libc::c_int) -> io::Result<()> {
+        epoll_ctl(self.set, operation, self.eventfd.as_raw_fd(), events, self.token)
     }
 }
 

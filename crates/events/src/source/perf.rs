@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumihimo_arch::descriptor::Descriptor;
+use kumihimo_arch::kernel::epoll_ctl;
 
 use super::event_source::EventSource;
 use super::kind::Kind;
@@ -111,17 +112,9 @@ impl EventSource for PerfSource {
         let watched = all.remove(&index);
         drop(all);
         if let (Some((_, watched)), Some(epoll)) = (watched, self.epoll.get()) {
-            let none = std::ptr::null_mut();
-            // SAFETY: EPOLL_CTL_DEL needs no event. A failure would leave an event whose rings are
-            // ignored.
-            unsafe {
-                libc::epoll_ctl(
-                    epoll.as_raw_fd(),
-                    libc::EPOLL_CTL_DEL,
-                    watched.fd().as_raw_fd(),
-                    none,
-                )
-            };
+            // A failure would leave an event whose rings are ignored.
+            let _ =
+                epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, watched.fd().as_raw_fd(), 0, 0);
         }
     }
 

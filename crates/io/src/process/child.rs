@@ -345,14 +345,8 @@ fn epoll_set(fds: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     // SAFETY: fresh from the kernel, owned by nobody else.
     let set = unsafe { OwnedFd::from_raw_fd(set) };
     for fd in fds {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        // SAFETY: one live event, copied by the kernel.
-        if unsafe {
-            libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event)
-        } != 0
-        {
-            return Err(io::Error::last_os_error());
-        }
+        let (set, fd) = (set.as_raw_fd(), fd.as_raw_fd());
+        kumihimo_arch::kernel::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, 0)?;
     }
     Ok(set)
 }

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::time::Duration;
 
 use kumihimo_arch::descriptor::Descriptor;
+use kumihimo_arch::kernel::epoll_ctl;
 
 use crate::process::futex::timespec;
 
@@ -118,9 +119,8 @@ impl Alarm {
         };
         // The set knows its own timer by file and number, so the first call fails where the number
         // is the program's by now. It reports nothing, since the timer may have rung before.
-        let armed = control(epoll, libc::EPOLL_CTL_MOD, timer, 0, self.token)
-            && set_time(timer, &when)
-            && control(epoll, libc::EPOLL_CTL_MOD, timer, ONCE, self.token);
+        let listen = |to| epoll_ctl(epoll, libc::EPOLL_CTL_MOD, timer, to, self.token).is_ok();
+        let armed = listen(0) && set_time(timer, &when) && listen(ONCE);
         if !armed {
             self.lose();
         }
@@ -143,13 +143,7 @@ fn make(epoll: RawFd, token: u64) -> Option<Descriptor> {
     }
     // SAFETY: a new descriptor without another owner.
     let timer = unsafe { Descriptor::from_raw_fd(fd as RawFd) };
-    control(epoll, libc::EPOLL_CTL_ADD, timer.as_raw_fd(), 0, token).then_some(timer)
-}
-
-fn control(epoll: RawFd, what: i32, timer: RawFd, events: i32, token: u64) -> bool {
-    let mut event = libc::epoll_event { events: events as u32, u64: token };
-    // SAFETY: one live event, copied by the kernel.
-    unsafe { libc::epoll_ctl(epoll, what, timer, &raw mut event) == 0 }
+    epoll_ctl(epoll, libc::EPOLL_CTL_ADD, timer.as_raw_fd(), 0, token).ok().map(|()| timer)
 }
 
 fn set_time(timer: RawFd, when: &libc::itimerspec) -> bool {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kumihimo_arch::descriptor::Descriptor;
+use kumihimo_arch::kernel::epoll_ctl;
 
 use kumihimo_events::wakeup::lost_descriptor;
 
@@ -83,24 +84,20 @@ impl Poller {
         self.epoll.as_fd()
     }
 
-    fn ctl(&self, op: i32, fd: RawFd, events: u32, token: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events, u64: token };
-        // SAFETY: one live event, copied by the kernel.
-        let r = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &raw mut event) };
-        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    fn control(&self, operation: i32, fd: RawFd, events: i32, token: u64) -> io::Result<()> {
+        epoll_ctl(self.epoll.as_raw_fd(), operation, fd, events, token)
     }
 
     pub(crate) fn add(&self, fd: RawFd, token: u64) -> io::Result<()> {
         let both =
-            (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLET)
-                as u32;
-        self.ctl(libc::EPOLL_CTL_ADD, fd, both, token)?;
+            libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLET;
+        self.control(libc::EPOLL_CTL_ADD, fd, both, token)?;
         self.registered.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     pub(crate) fn remove(&self, fd: RawFd) {
-        if self.ctl(libc::EPOLL_CTL_DEL, fd, 0, 0).is_ok() {
+        if self.control(libc::EPOLL_CTL_DEL, fd, 0, 0).is_ok() {
             self.registered.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -109,7 +106,7 @@ impl Poller {
     /// descriptors, too. The other set stays open for as long as this one is used.
     pub(crate) fn add_set(&self, other: &Poller) -> io::Result<()> {
         let fd = other.epoll.as_raw_fd();
-        self.ctl(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, (fd as u64) << 1 | NESTED)?;
+        self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, (fd as u64) << 1 | NESTED)?;
         self.registered.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use kumihimo_arch::kernel::epoll_ctl;
+
 use crate::linux::wakeup::lost_descriptor;
 use crate::pool::kernel::Kernel;
 use crate::pool::sched::Tick;
@@ -97,19 +99,10 @@ impl Kernel {
     /// # Errors
     /// Those of epoll_ctl(2).
     pub fn watch_once(&self, vp: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let mut event = libc::epoll_event {
-            events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32,
-            u64: READY | u64::from(vp),
-        };
-        for op in [libc::EPOLL_CTL_MOD, libc::EPOLL_CTL_ADD] {
-            // SAFETY: a live event.
-            if unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd.as_raw_fd(), &mut event) }
-                == 0
-            {
-                return Ok(());
-            }
-        }
-        Err(io::Error::last_os_error())
+        let (events, token) = (libc::EPOLLIN | libc::EPOLLONESHOT, READY | u64::from(vp));
+        let control =
+            |operation| epoll_ctl(self.epoll.as_raw_fd(), operation, fd.as_raw_fd(), events, token);
+        control(libc::EPOLL_CTL_MOD).or_else(|_| control(libc::EPOLL_CTL_ADD))
     }
 
     /// Sleeps until a source or a caller wakes the thread, or `time` has passed, and handles the
