@@ -5,6 +5,8 @@
 
 use std::io;
 
+use libc::clockid_t;
+
 use crate::system_call;
 
 fn call(number: libc::c_long, arguments: [usize; 6]) -> io::Result<usize> {
@@ -103,23 +105,31 @@ pub fn swap_signal_stack(new: Option<&libc::stack_t>) -> io::Result<libc::stack_
 #[must_use]
 pub fn cpu_time() -> u64 {
     // Cannot fail: Linux has had this clock since 2.6.
-    clock(libc::CLOCK_THREAD_CPUTIME_ID as usize).unwrap_or(0)
+    clock(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
 /// Returns the CPU time of kernel thread `tid` of this process in nanoseconds, or `None` if it has
 /// ended; pthread_getcpuclockid(3). Async-signal-safe.
 #[must_use]
 pub fn cpu_time_of(tid: u32) -> Option<u64> {
-    // `CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED` of the kernel's posix-timers.h.
-    const OF_THREAD: i32 = 4 | 2;
     // Number 0 would be the caller.
-    if tid == 0 { None } else { clock(((!tid as i32) << 3 | OF_THREAD) as usize) }
+    if tid == 0 { None } else { clock(cpu_clock_of(tid)) }
+}
+
+/// Lowest bits of the number of a thread's CPU clock: `CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD_MASK`
+/// (include/linux/posix-timers_types.h).
+pub const OF_THREAD: clockid_t = 6;
+
+/// Returns the number of the CPU clock of kernel thread `tid`; pthread_getcpuclockid(3).
+#[must_use]
+pub const fn cpu_clock_of(tid: u32) -> clockid_t {
+    !tid.cast_signed() << 3 | OF_THREAD
 }
 
 /// Returns the time of a clock in nanoseconds, or `None` if it does not exist.
-fn clock(id: usize) -> Option<u64> {
+fn clock(id: clockid_t) -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let arguments = [id, at_mut(&mut time), 0, 0, 0, 0];
+    let arguments = [id as usize, at_mut(&mut time), 0, 0, 0, 0];
     call(libc::SYS_clock_gettime, arguments).ok()?;
     Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

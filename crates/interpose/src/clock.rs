@@ -7,6 +7,7 @@
 
 use std::ffi::c_int;
 
+use kumihimo_arch::kernel_attributes::{OF_THREAD, cpu_clock_of};
 use kumihimo_arch::thread_attributes::runtime;
 use kumihimo_arch::tls;
 use libc::{clockid_t, pthread_t, timespec};
@@ -19,13 +20,11 @@ use crate::{failed, record};
 const BEYOND: u32 = 1 << 23;
 /// The numbers of microprocesses begin here, with bits that the number of a clock has no room for.
 const FIRST: u32 = 1 << 28;
-/// `CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD_MASK` of the kernel.
-const OF_THREAD: clockid_t = 6;
 
 /// The clock of the microprocess with this number.
 fn clock_of(number: u32) -> Option<clockid_t> {
     let id = number.checked_sub(FIRST)?.checked_add(BEYOND)?;
-    (id < FIRST).then(|| !id.cast_signed() << 3 | OF_THREAD)
+    (id < FIRST).then(|| cpu_clock_of(id))
 }
 
 /// The block of the microprocess whose clock this is.

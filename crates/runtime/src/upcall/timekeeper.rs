@@ -120,7 +120,7 @@ impl Instance {
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
         let is_off_core = carrier.is_some_and(|slot| {
             let thread = slot.tid.load(Ordering::Relaxed);
-            // It has not idled, or it has switched.
+            // The result matters only if the VP has not switched since, and then it has not idled.
             let reading = |on_core| Reading { thread, now, idle: 0, on_core };
             kernel_attributes::cpu_time_of(thread).is_some_and(|t| turn.exclude_lost(reading(t)))
         });
@@ -131,7 +131,8 @@ impl Instance {
             // A VP that switches fires its own timers.
             let due = if turn.went_on.load(Ordering::Relaxed) == switches { due } else { NEVER };
             let left = turn.left(quantum, now).max(SHORTEST);
-            return if slow_pace > pace { slow_pace } else { pace.min(left) }.min(due);
+            let next = if slow_pace > pace { slow_pace } else { pace.min(left) };
+            return next.min(due);
         }
         let pace = if is_off_core { slow_pace } else { pace };
         if self.kernel.is_raised(index) {
