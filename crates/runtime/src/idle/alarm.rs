@@ -105,6 +105,12 @@ impl Alarm {
         self.at.set(0);
     }
 
+    /// Returns the descriptor of the timer, if there is one.
+    #[cfg(test)]
+    pub(crate) fn timer(&self) -> Option<RawFd> {
+        self.timer.get()?.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
     /// Arms the timer, which is made first if there is none. Returns false on failure.
     fn arm(&self, epoll: RawFd, time: Duration) -> bool {
         let Some(timer) = self.timer.get_or_init(|| make(epoll, self.token)) else {

@@ -240,3 +240,6 @@ impl Poller {
         n
     }
 }
+
+#[cfg(test)]
+mod tests;

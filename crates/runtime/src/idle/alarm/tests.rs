@@ -59,7 +59,7 @@ fn foreign_descriptor_in_the_place_of_the_timer_is_left_alone() {
         sleep()
     };
     assert!(!is_own(arm(0)));
-    let fd = alarm.timer.get().and_then(Option::as_ref).expect("it is armed").as_raw_fd();
+    let fd = alarm.timer().expect("it is armed");
     // The program closes it and makes a timer of its own there.
     let other = make(set.as_raw_fd(), TOKEN).expect("a timer");
     // SAFETY: no pointers; the number stays the alarm's until it is dropped.
