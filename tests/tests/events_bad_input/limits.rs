@@ -119,6 +119,17 @@ fn exhausted_descriptors_delay_handoffs_only() {
                 let gates: Vec<_> = (0..n).map(|_| std::io::pipe().expect("a pipe")).collect();
                 limit(libc::RLIMIT_NOFILE, next_descriptor() + 2);
                 let (readers, mut writers): (Vec<_>, Vec<_>) = gates.into_iter().unzip();
+                // Before the readers begin: they may hold up all VPs, and with them this
+                // microprocess.
+                let release = std::thread::spawn(move || {
+                    while metrics().expect("it runs").exhausted == 0 {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
+                    for (number, writer) in (0u8..).zip(&mut writers) {
+                        writer.write_all(&[number]).expect("room");
+                    }
+                    writers
+                });
                 let handles: Vec<_> = readers
                     .into_iter()
                     .map(|mut reader| {
@@ -133,15 +144,8 @@ fn exhausted_descriptors_delay_handoffs_only() {
                         })
                     })
                     .collect();
-                let release = std::thread::spawn(move || {
-                    while metrics().expect("it runs").exhausted == 0 {
-                        std::thread::sleep(std::time::Duration::from_millis(1));
-                    }
-                    for (number, writer) in (0u8..).zip(&mut writers) {
-                        writer.write_all(&[number]).expect("room");
-                    }
-                    writers
-                });
+                // Lets the readers use up the descriptors.
+                (0..100).for_each(|_| thread::yield_now());
                 let readers: Vec<_> = (0u8..)
                     .zip(handles)
                     .map(|(number, handle)| {
