@@ -1,12 +1,21 @@
 //! The chapters of `kumi tour` that start this program as a child process. The others have unit
 //! tests.
 
+use std::path::Path;
 use std::process::Command;
+
+use kumihimo_tests::place::Place;
 
 /// The output of a chapter.
 fn chapter(number: u8) -> String {
+    chapter_in(Path::new("."), number)
+}
+
+/// The output of a chapter with this current directory.
+fn chapter_in(directory: &Path, number: u8) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kumi-lab"));
-    let output = command.args(["tour", "--chapter", &number.to_string()]).output().expect("kumi");
+    command.current_dir(directory).args(["tour", "--chapter", &number.to_string()]);
+    let output = command.output().expect("kumi");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     said
@@ -94,6 +103,23 @@ fn five_organisations_of_a_file_server_are_compared() {
         assert_eq!(said.matches("e2fsck -fn: clean").count(), 2, "{said}");
         assert!(said.contains("nothing is missing or damaged"), "{said}");
     }
+}
+
+/// The tour may start in any directory. A clone of this repository would fill the mounted image.
+#[test]
+fn file_server_clones_no_repository_larger_than_its_image() {
+    let place = Place::new("large-repository");
+    std::fs::File::create(place.0.join("zeros")).unwrap().set_len(100 << 20).unwrap();
+    let author = ["-c", "user.name=kumi", "-c", "user.email=kumi@example.invalid"];
+    for arguments in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "zeros"]] {
+        let mut git = Command::new("git");
+        git.current_dir(&place.0).args(author).args(arguments);
+        if !git.status().is_ok_and(|status| status.success()) {
+            return kumihimo_tests::skip("tour", "git is not installed");
+        }
+    }
+    let said = chapter_in(&place.0, 12);
+    assert!(is_left_out(&said) || said.contains("nothing is missing or damaged"), "{said}");
 }
 
 /// With the libraries of `kumi run` beside the program, or without them.

@@ -24,6 +24,10 @@ const READS: u64 = 500;
 const QUESTIONS: u64 = 1_500;
 /// Delay of each access to the store's disk.
 const DELAY: &str = "200us";
+/// Size of the image: room for the blocks and a clone of `CLONE`, whose files are in it twice.
+const IMAGE: u64 = 96 << 20;
+/// Largest sum of a repository's files that is cloned.
+const CLONE: u64 = 32 << 20;
 /// Time limit for a server's start and end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -38,8 +42,8 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     };
     text::say(
         "`kumi mount` serves an ext2 image (or a directory) through FUSE. The same server code runs in five \
-         organisations with different kinds of threads. An image of 48 MB, created by mke2fs, is mounted, and a \
-         repository is cloned into it:",
+         organisations with different kinds of threads. An image, created by mke2fs, is mounted, and a repository is \
+         cloned into it:",
     );
     println!();
     let server = image.mounted(&["--organisation", "microprocesses"])?;
@@ -133,7 +137,7 @@ impl Image {
             fs::create_dir(image.0.join(directory)).map_err(told)?;
         }
         let file = File::create(image.file()).map_err(told)?;
-        file.set_len(48 << 20).map_err(told)?;
+        file.set_len(IMAGE).map_err(told)?;
         let mut mke2fs = e2fs("mke2fs");
         mke2fs.args(["-q", "-F", "-t", "ext2", "-b", "4096", "-m", "0"]).arg(image.file());
         match mke2fs.output() {
@@ -179,14 +183,16 @@ impl Image {
         Ok(server)
     }
 
-    /// Clones this repository or a new one, and checks the clone with git.
+    /// Clones the repository of the current directory or a new one, and checks the clone with git.
     fn cloned(&self) -> Result<String, String> {
         let inside = Command::new("git").args(["rev-parse", "--show-toplevel"]).output();
         let Ok(inside) = inside else {
             return Ok("(git is not installed, so no repository is cloned)".to_owned());
         };
         let from = match std::str::from_utf8(&inside.stdout) {
-            Ok(path) if inside.status.success() => PathBuf::from(path.trim_end()),
+            Ok(path) if inside.status.success() && fits(Path::new(path.trim_end())) => {
+                PathBuf::from(path.trim_end())
+            }
             _ => self.repository()?,
         };
         let to = self.files().join("clone");
@@ -270,6 +276,19 @@ impl Drop for Image {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Returns whether a clone of the repository's last commit has room in the image.
+fn fits(repository: &Path) -> bool {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(repository).args(["ls-tree", "-r", "-l", "HEAD"]);
+    let Ok(output) = git.output() else { return false };
+    let tree = String::from_utf8_lossy(&output.stdout);
+    // Mode, kind, object, size and path. Submodules have no size.
+    let sizes = tree.lines().filter_map(|line| line.split_whitespace().nth(3)?.parse().ok());
+    // A file has whole blocks.
+    let sum: u64 = sizes.map(|size: u64| size.next_multiple_of(BLOCK as u64)).sum();
+    output.status.success() && sum <= CLONE
 }
 
 /// A URL, with which git makes a shallow clone. With a path it makes a complete one.
