@@ -63,9 +63,6 @@ unsafe fn is_special(mutex: *const pthread_mutex_t) -> bool {
     unsafe { (*Words::of(mutex)).kind & (ROBUST | INHERIT | PROTECT | SHARED) != 0 }
 }
 
-/// Part of the exported function: another call would cost a twentieth of an uncontended
-/// lock and unlock.
-#[inline(always)]
 pub(crate) unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { lock_until(mutex, || Ok(Deadline::Never), |mutex| libc::pthread_mutex_lock(mutex)) }
@@ -156,28 +153,56 @@ unsafe fn wait(mutex: *mut pthread_mutex_t, deadline: Deadline) -> c_int {
     }
 }
 
-/// As [`lock`], part of the exported function.
+/// Part of the exported function: another call would cost a twentieth of an uncontended
+/// lock and unlock. So would a register saved for a path that is rare.
 #[inline(always)]
 pub(crate) unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's promise. After the unlock the mutex may be gone: only its address is
     // used.
     unsafe {
-        if !phase::has_started() {
-            return libc::pthread_mutex_unlock(mutex);
-        }
-        if is_special(mutex) {
-            return special::as_kernel_thread(|| libc::pthread_mutex_unlock(mutex));
+        if !phase::has_started() || is_special(mutex) {
+            return unlock_for_kernel(mutex);
         }
         let done = libc::pthread_mutex_unlock(mutex);
-        lot::wake(mutex.addr(), 1, |kind| kind == Kind::Mutex);
-        done
+        if lot::may_wait(mutex.addr()) { wake(mutex.addr(), done) } else { done }
     }
+}
+
+/// Wakes a waiter, and returns the result of the unlock.
+#[cold]
+fn wake(key: usize, done: c_int) -> c_int {
+    lot::wake(key, 1, |kind| kind == Kind::Mutex);
+    done
+}
+
+#[cold]
+unsafe fn unlock_for_kernel(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's promise.
+    let unlock = || unsafe { libc::pthread_mutex_unlock(mutex) };
+    if phase::has_started() { special::as_kernel_thread(unlock) } else { unlock() }
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn kumi_interpose_pthread_mutex_lock(
     mutex: *mut pthread_mutex_t,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // A mutex that is free needs no more than this. What else a lock can need, the caller's
+        // thread-local data first, the compiler would fetch before it.
+        if phase::has_started() && !is_special(mutex) {
+            match libc::pthread_mutex_trylock(mutex) {
+                libc::EBUSY => {}
+                done => return done,
+            }
+        }
+        lock_or_unwind(mutex)
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn lock_or_unwind(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's promise.
     unless_cancelled(|| unsafe { lock(mutex) })
 }
