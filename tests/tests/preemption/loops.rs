@@ -9,7 +9,7 @@ use kumihimo::policy::{Priority, RoundRobin};
 use kumihimo::runtime::{NoEvents, Runtime, metrics};
 use kumihimo::sync::SpinLock;
 use kumihimo::thread;
-use kumihimo_tests::process::{alone, has_vps, is_preempted, tells_returns};
+use kumihimo_tests::process::{alone, alone_with, has_vps, is_preempted, tells_returns};
 
 use crate::pair::{pair, serve_on};
 
@@ -120,6 +120,48 @@ fn lone_microprocess_is_not_preempted_until_another_is_runnable() {
                 });
                 spins.join().expect("it ends");
             });
+        });
+    });
+}
+
+/// How often the threads of this process other than the calling one have waited.
+fn waits_of_others() -> u64 {
+    // SAFETY: takes nothing.
+    let own = unsafe { libc::gettid() }.to_string();
+    let tasks = std::fs::read_dir("/proc/self/task").expect("proc");
+    let others = tasks.flatten().filter(|task| *task.file_name() != *own);
+    // One that ends meanwhile has no status.
+    let status = others.filter_map(|t| std::fs::read_to_string(t.path().join("status")).ok());
+    let waits = |status: String| {
+        let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|n| n.trim().parse::<u64>().ok()).expect("a number")
+    };
+    status.map(waits).sum()
+}
+
+/// A look costs what shares the core with the timekeeper two switches of kernel threads.
+#[test]
+fn lone_microprocess_is_looked_at_seldom() {
+    const NAME: &str = "loops::lone_microprocess_is_looked_at_seldom";
+    // Other tests at a shared board could take the core, for which the timekeeper looks often.
+    alone_with(NAME, &[("KUMI_ARBITER", "none")], || {
+        if !has_vps(NAME) || !is_preempted(NAME) {
+            return;
+        }
+        let policy = RoundRobin::with_quantum(Duration::from_micros(250));
+        Runtime::builder().vps(1).policy(policy).build().expect("a runtime").run(|| {
+            let (begin, mut before) = (Instant::now(), None);
+            while begin.elapsed() < Duration::from_millis(300) {
+                std::hint::black_box((0..100_000_u64).fold(1, u64::wrapping_mul));
+                // It counts as alone from the end of its first quantum on.
+                if before.is_none() && begin.elapsed() > Duration::from_millis(50) {
+                    before = Some((Instant::now(), waits_of_others()));
+                }
+            }
+            let (since, before) = before.expect("it was read");
+            let looks = waits_of_others() - before;
+            let most = since.elapsed().as_millis() as u64;
+            assert!(looks <= most, "{looks} waits in {most} ms");
         });
     });
 }

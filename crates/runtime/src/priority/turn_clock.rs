@@ -42,7 +42,7 @@ pub(crate) struct TurnClock {
     /// Whether the running microprocess gives way to others of its level that become runnable.
     /// Written by the carrier.
     pub(crate) gives_way: AtomicBool,
-    /// Number of scans in a row, up to [`CALM`], that had nothing to end: see
+    /// Number of scans in a row, up to [`CALM`], that had nobody to interrupt: see
     /// [`slow_down`](TurnClock::slow_down). Written by the timekeeper.
     pub(crate) calm: AtomicU32,
     /// Time that the turn has lost to other threads of the core. Written by the timekeeper.
@@ -102,16 +102,16 @@ impl TurnClock {
     }
 
     /// Returns the time until the next scan of the VP, where `pace` is the shortest. Called before
-    /// [`notice`](TurnClock::notice). `is_off_core` is the result of
-    /// [`exclude_lost`](TurnClock::exclude_lost).
+    /// [`notice`](TurnClock::notice). `is_left` says that the running microprocess is not to be
+    /// interrupted: its kernel thread has no core ([`exclude_lost`](TurnClock::exclude_lost)), or
+    /// it is alone.
     ///
-    /// Where the VP switches often, microprocesses run for less than their quanta, and where its
-    /// kernel thread has no core, there is nobody to interrupt. Each scan would only interrupt what
-    /// shares a core with the timekeeper. The next microprocess that computes is noticed later by
-    /// that, once.
-    pub(crate) fn slow_down(&self, switches: u64, is_off_core: bool, pace: u64) -> u64 {
+    /// Where the VP switches often, microprocesses run for less than their quanta, so that there is
+    /// nobody to interrupt either. Each scan would only interrupt what shares a core with the
+    /// timekeeper. The next microprocess that computes is noticed later by that, once.
+    pub(crate) fn slow_down(&self, switches: u64, is_left: bool, pace: u64) -> u64 {
         let passed = switches.wrapping_sub(self.switches.load(Ordering::Relaxed));
-        let is_calm = passed >= OFTEN || passed == 0 && is_off_core;
+        let is_calm = passed >= OFTEN || passed == 0 && is_left;
         let calm = if is_calm { (self.calm.load(Ordering::Relaxed) + 1).min(CALM) } else { 0 };
         self.calm.store(calm, Ordering::Relaxed);
         pace << calm

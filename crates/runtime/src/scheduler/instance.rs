@@ -352,7 +352,8 @@ impl Instance {
         }
     }
 
-    /// Puts `mp` into the injector of VP `to`, and wakes that VP if it sleeps.
+    /// Puts `mp` into the injector of VP `to`. Wakes that VP if it sleeps, and interrupts a
+    /// microprocess there that gives way, or that was alone so far and is seldom looked at.
     pub(crate) fn put(&self, to: usize, mp: &'static Mp) {
         trace_hooks::injected(&self.trace, to, mp, || {
             self.placer.level_of(mp).unwrap_or(mp.level.get())
@@ -360,7 +361,8 @@ impl Instance {
         // SAFETY: the caller holds the record, and guarantees that its state is LIVE and that it is
         // in no queue.
         unsafe { sleep::inject(&self.queues, to, &self.vps[to].idle, mp) };
-        if self.vps[to].turn_clock.gives_way.load(Ordering::Relaxed) {
+        let vp = &self.vps[to];
+        if vp.turn_clock.gives_way.load(Ordering::Relaxed) || vp.runs_alone() {
             self.kernel.raise(to as u32, kumihimo_events::sched::Event::Preempted);
         }
     }

@@ -124,9 +124,13 @@ impl Instance {
             let reading = |on_core| Reading { thread, now, idle: 0, on_core };
             kernel_attributes::cpu_time_of(thread).is_some_and(|t| turn.exclude_lost(reading(t)))
         });
+        let is_alone = vp.runs_alone() && !self.queues.has_visible_work(vp.index);
+        // What becomes runnable interrupts one that is alone ([`Instance::put`]), and so do its VP's
+        // timers and descriptors. Other address spaces do not.
+        let is_left = is_off_core || is_alone && !has_others();
         // Where levels differ, each look may find somebody of a higher one.
         let slow_pace =
-            if vp.has_levels() { pace } else { turn.slow_down(switches, is_off_core, pace) };
+            if vp.has_levels() { pace } else { turn.slow_down(switches, is_left, pace) };
         if turn.notice(switches, now) {
             // A VP that switches fires its own timers.
             let due = if turn.went_on.load(Ordering::Relaxed) == switches { due } else { NEVER };
@@ -134,7 +138,7 @@ impl Instance {
             let next = if slow_pace > pace { slow_pace } else { pace.min(left) };
             return next.min(due);
         }
-        let pace = if is_off_core { slow_pace } else { pace };
+        let pace = if is_left { slow_pace } else { pace };
         if self.kernel.is_raised(index) {
             // The doorbell has rung already; it rings once more if that had no effect.
             if now.saturating_sub(turn.rung.load(Ordering::Relaxed)) >= REMIND_AFTER {
@@ -146,8 +150,6 @@ impl Instance {
         }
         turn.goes_on();
         let left = turn.left(quantum, now);
-        let is_alone = turn.alone.load(Ordering::Relaxed) == switches
-            && !self.queues.has_visible_work(vp.index);
         let is_over = left == 0 && !is_alone;
         if is_over {
             turn.end(now);
@@ -164,7 +166,7 @@ impl Instance {
             self.kernel.raise(index, Event::Preempted);
         }
         vp.watch_descriptors();
-        let left = if is_off_core { left.max(pace) } else { left };
+        let left = if is_left { left.max(pace) } else { left };
         [pace, left, due].into_iter().filter(|t| *t != 0).min().unwrap_or(pace)
     }
 
@@ -185,6 +187,11 @@ impl Instance {
     }
 }
 
+/// Whether other address spaces may take the core, or send work here.
+fn has_others() -> bool {
+    board::others() != 0 || crate::idle::remote_wake::is_used()
+}
+
 impl Vp {
     /// Whether the timekeeper has ended the turn of the running microprocess. Owner only.
     pub(crate) fn turn_is_over(&self) -> bool {
@@ -203,6 +210,14 @@ impl Vp {
         }
         self.watch_descriptors();
         self.note_may_run_long();
+    }
+
+    /// Whether the running microprocess had used a quantum and was alone when the VP last looked,
+    /// so that the timekeeper scans seldom. A hint. Callable from any thread.
+    pub(crate) fn runs_alone(&self) -> bool {
+        let alone = self.turn_clock.alone.load(Ordering::Relaxed);
+        // The number of switches is in a cache line that its VP writes at each switch.
+        alone != u64::MAX && alone == self.counters.switches.load(Ordering::Relaxed)
     }
 
     /// Records that the running microprocess, which has just begun or was just preempted, may run
@@ -238,7 +253,7 @@ impl Vp {
     fn watch_descriptors(&self) {
         let switches = self.counters.switches.load(Ordering::Relaxed);
         if !self.has_levels()
-            && self.turn_clock.alone.load(Ordering::Relaxed) != switches
+            && !self.runs_alone()
             && !self.turn_clock.gives_way.load(Ordering::Relaxed)
         {
             return;

@@ -77,12 +77,12 @@ fn lost_time_does_not_count() {
 }
 
 #[test]
-fn vp_without_a_core_is_scanned_less_often() {
+fn vp_without_a_core_or_with_one_microprocess_is_scanned_less_often() {
     let turn = begun(7);
     let paces: Vec<_> = [(7, true), (7, true), (7, false), (7, true), (8, true)]
         .into_iter()
-        .map(|(switches, is_off_core)| {
-            let pace = turn.slow_down(switches, is_off_core, 10);
+        .map(|(switches, is_left)| {
+            let pace = turn.slow_down(switches, is_left, 10);
             turn.notice(switches, 500);
             pace
         })
