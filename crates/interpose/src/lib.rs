@@ -67,6 +67,11 @@ pub use options::{Heap, begin_preloaded};
 
 use crate::real::libc;
 
+fn errno() -> std::ffi::c_int {
+    // SAFETY: errno belongs to the calling thread.
+    unsafe { *libc::__errno_location() }
+}
+
 /// Sets errno. Returns -1.
 fn failed(error: std::ffi::c_int) -> std::ffi::c_int {
     // SAFETY: errno belongs to the calling thread.

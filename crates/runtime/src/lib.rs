@@ -108,6 +108,12 @@ pub mod park {
     };
 }
 
+/// Threads that wait for a set of descriptors of their own.
+#[cfg(not(loom))]
+pub mod event_loop {
+    pub use crate::upcall::event_loop::{EventLoop, IDLE, has_left_vp, return_to_vp};
+}
+
 /// The wakers of futures that are code of the program, and the thread that calls them.
 #[cfg(not(loom))]
 pub mod waker_service {

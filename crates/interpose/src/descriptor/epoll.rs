@@ -3,15 +3,16 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
+use kumihimo_runtime::event_loop::{self, EventLoop, IDLE};
 use kumihimo_runtime::park;
 use kumihimo_runtime::readiness::{Interest, Source};
 
 use crate::deadline::Deadline;
 use crate::descriptor::poll::has_ended_wait;
-use crate::descriptor::table;
+use crate::descriptor::table::{self, Place};
 use crate::real::libc;
 use crate::signal::section::Section;
-use crate::{cancel, failed};
+use crate::{cancel, errno, failed};
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn kumi_interpose_epoll_wait(
@@ -22,6 +23,10 @@ unsafe extern "C-unwind" fn kumi_interpose_epoll_wait(
 ) -> c_int {
     // SAFETY: the caller's promise.
     cancel::around(|| unsafe { epoll_wait(set, events, most, time) })
+}
+
+thread_local! {
+    static LOOP: EventLoop = const { EventLoop::new() };
 }
 
 /// # Safety
@@ -40,14 +45,52 @@ unsafe fn epoll_wait(
         Ok(time) => Deadline::after(Duration::from_millis(time)),
         Err(_) => Deadline::Never,
     };
+    loop {
+        let done = if event_loop::has_left_vp() {
+            wait_in_kernel(look, deadline)
+        } else {
+            wait_as_microprocess(set, place, look, deadline)
+        };
+        if let Some(done) = done {
+            return done;
+        }
+    }
+}
+
+/// Returns the result for the program, or `None` if the caller is to go on as a microprocess.
+fn wait_in_kernel(look: impl Fn(c_int) -> c_int, deadline: Deadline) -> Option<c_int> {
+    match look(milliseconds(deadline.left().map_or(IDLE, |left| left.min(IDLE)))) {
+        0 if deadline.has_passed() => Some(0),
+        0 => {
+            event_loop::return_to_vp();
+            None
+        }
+        // The runtime has interrupted it, since levels differ from now on.
+        -1 if errno() == libc::EINTR && !event_loop::has_left_vp() => None,
+        done => Some(done),
+    }
+}
+
+/// As [`wait_in_kernel`], but `None` tells the caller to go on in the kernel.
+fn wait_as_microprocess(
+    set: c_int,
+    place: &Place,
+    look: impl Fn(c_int) -> c_int,
+    deadline: Deadline,
+) -> Option<c_int> {
     let section = Section::enter();
     let mut source = place.source();
     loop {
         let seen = source.as_ref().map(|source| source.seen(Interest::Read));
         match look(0) {
-            0 if deadline.has_passed() => return 0,
+            0 if deadline.has_passed() => return Some(0),
             0 => {}
-            done => return done,
+            done => return Some(done),
+        }
+        if LOOP.with(EventLoop::leaves_vp) {
+            // Else each event would wake a VP, too.
+            place.unwatch();
+            return None;
         }
         let own = source.get_or_insert_with(|| place.source_of(set));
         // Several threads may wait for one set: each edge wakes all, and those that find nothing
@@ -57,10 +100,16 @@ unsafe fn epoll_wait(
         if own.is_retired() {
             source = None;
         } else if has_ended_wait() {
-            return failed(libc::EINTR);
+            return Some(failed(libc::EINTR));
         } else if waited.is_err_and(|error| error.kind() != std::io::ErrorKind::TimedOut) {
+            // The program's set cannot be watched.
             drop(section);
-            return look(time);
+            return Some(look(deadline.left().map_or(-1, milliseconds)));
         }
     }
+}
+
+/// The time in the unit of epoll_wait(2), rounded up: a deadline has passed after it.
+fn milliseconds(time: Duration) -> c_int {
+    c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
 }

@@ -180,9 +180,18 @@ impl Place {
         source.get_or_insert_with(|| Arc::new(Source::new(fd))).clone()
     }
 
+    /// Has no VP watch the file until somebody waits for it again. Threads that wait now do.
+    pub(super) fn unwatch(&self) {
+        self.retire(true);
+    }
+
     fn forget(&self, is_open: bool) {
         self.kind.store(UNKNOWN, Ordering::Relaxed);
         self.is_programs.store(false, Ordering::Relaxed);
+        self.retire(is_open);
+    }
+
+    fn retire(&self, is_open: bool) {
         let source = kumihimo_runtime::lock(&self.source).take();
         if let Some(source) = source {
             source.retire(is_open);

@@ -24,6 +24,8 @@ pub(crate) enum Reason {
     NoSpare = 2,
     /// It has a kernel thread of its own for the rest of its life: see [`crate::upcall::bind`].
     Bound = 3,
+    /// It waits for descriptors of its own, with nobody else on its VP.
+    EventLoop = 4,
 }
 
 impl Reason {
@@ -32,6 +34,7 @@ impl Reason {
             Reason::Often => "blocks often in calls unknown to the runtime",
             Reason::NoSpare => "no kernel thread was left",
             Reason::Bound => "has a kernel thread of its own",
+            Reason::EventLoop => "waits for events with nobody else on its VP",
         }
     }
 }
@@ -86,6 +89,7 @@ impl Sticky {
             1 => Some(Reason::Often),
             2 => Some(Reason::NoSpare),
             3 => Some(Reason::Bound),
+            4 => Some(Reason::EventLoop),
             _ => None,
         }
     }

@@ -69,6 +69,21 @@ fn stay(kt: &KernelThread, mp: &Mp, carrier: Carrier) {
     sticky::begin(kt.instance(), kt, mp, Reason::Bound);
 }
 
+/// Makes `mp`, the caller, sticky for `reason`, before it waits in the kernel. Returns false if no
+/// other kernel thread can take over the VP.
+pub(crate) fn stay_to_wait(mp: &Mp, carrier: Carrier, reason: Reason) -> bool {
+    let kt: *const KernelThread = carrier.kernel_thread();
+    // SAFETY: the caller's kernel thread, which it keeps from here on.
+    let kt = unsafe { &*kt };
+    if hand_vp_on(kt).is_err() {
+        return false;
+    }
+    // Events that are pending concern the VP.
+    let _ = carrier.release();
+    sticky::begin(kt.instance(), kt, mp, reason);
+    true
+}
+
 /// Ends `blocking` of a microprocess that was bound inside: it keeps its kernel thread, which
 /// `carrier` stands for, and gives the VP away.
 pub(crate) fn stay_after_blocking(kt: &KernelThread, mp: &Mp, carrier: Carrier) {

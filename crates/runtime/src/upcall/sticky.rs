@@ -65,7 +65,8 @@ pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Rea
     let own = &mp.sticky;
     // A microprocess that is sticky only for lack of a spare returns to a VP at its next wait in
     // the runtime.
-    own.weight.set(if reason == Reason::Often { WEIGHT } else { 1 });
+    let waits_elsewhere = matches!(reason, Reason::Often | Reason::EventLoop);
+    own.weight.set(if waits_elsewhere { WEIGHT } else { 1 });
     own.yields.set(0);
     own.since.set(cpu_time());
     // As if a wait in the runtime had just ended: the next check subtracts one.

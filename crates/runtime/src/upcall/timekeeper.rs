@@ -125,8 +125,8 @@ impl Instance {
             kernel_attributes::cpu_time_of(thread).is_some_and(|t| turn.exclude_lost(reading(t)))
         });
         let is_alone = vp.runs_alone() && !self.queues.has_visible_work(vp.index);
-        // What becomes runnable interrupts one that is alone ([`Instance::put`]), and so do its VP's
-        // timers and descriptors. Other address spaces do not.
+        // What becomes runnable interrupts one that is alone ([`Instance::put`]), and so do timers
+        // and descriptors of its VP. Other address spaces do not.
         let is_left = is_off_core || is_alone && !has_others();
         // Where levels differ, each look may find somebody of a higher one.
         let slow_pace =

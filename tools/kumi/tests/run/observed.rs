@@ -1,6 +1,6 @@
 //! `kumi ps` and the like, of a program that knows nothing of microprocesses.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
 use kumihimo_machine::handler::{Microprocess, State};
@@ -81,6 +81,23 @@ fn threads_are_shown_by_name_with_their_waits() {
     kumi(&built, &["resume", &id]);
     assert!(!is_suspended());
     assert!(kumi(&built, &["backtrace", &id]).contains("on_time"));
+}
+
+#[test]
+fn event_loop_has_a_kernel_thread_while_it_is_busy() {
+    let test = "observed::event_loop_has_a_kernel_thread_while_it_is_busy";
+    let Some(built) = Built::new(test, "event_loop.c") else { return };
+    // Other tests at a shared board could have other levels.
+    let mut command = built.by_kumi(&["--strict", "--vps", "1"]);
+    command.arg("fast").env("KUMI_ARBITER", "none").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut running = Running(command.spawn().expect("the program"));
+    let why = || rows(&built).into_iter().find(|row| row.name.as_deref() == Some("loop"))?.sticky;
+    until("busy", why, || why().is_some_and(|why| why.starts_with("waits for events")));
+    let mut told = running.0.stdin.take().expect("a pipe");
+    told.write_all(b"x").expect("it is taken");
+    until("idle", why, || why().is_none());
+    drop(told);
+    assert!(running.0.wait().expect("it can be waited for").success());
 }
 
 #[test]

@@ -40,6 +40,11 @@ fn classes_and_processors_are_read_back_and_inherited() {
 }
 
 #[test]
+fn event_loops_wait_in_the_kernel_as_elsewhere() {
+    agree("programs::event_loops_wait_in_the_kernel_as_elsewhere", "event_loop.c");
+}
+
+#[test]
 fn joins_end_at_their_limits() {
     agree("programs::joins_end_at_their_limits", "timed_join.c");
 }
