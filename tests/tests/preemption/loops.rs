@@ -1,6 +1,6 @@
 //! An endless loop stalls no other microprocess.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,10 @@ use kumihimo::policy::{Priority, RoundRobin};
 use kumihimo::runtime::{NoEvents, Runtime, metrics};
 use kumihimo::sync::SpinLock;
 use kumihimo::thread;
-use kumihimo_tests::process::{alone, alone_with, has_vps, is_preempted, tells_returns};
+use kumihimo_tests::place::Place;
+use kumihimo_tests::process::{
+    alone, alone_with, has_vps, is_child, is_preempted, start, tells_returns,
+};
 
 use crate::pair::{pair, serve_on};
 
@@ -139,31 +142,66 @@ fn waits_of_others() -> u64 {
     status.map(waits).sum()
 }
 
+/// Computes for a while on one VP. Asserts that other threads of this process hardly run meanwhile.
+fn compute_undisturbed() {
+    let policy = RoundRobin::with_quantum(Duration::from_micros(250));
+    Runtime::builder().vps(1).policy(policy).build().expect("a runtime").run(|| {
+        let (begin, mut before) = (Instant::now(), None);
+        while begin.elapsed() < Duration::from_millis(300) {
+            std::hint::black_box((0..100_000_u64).fold(1, u64::wrapping_mul));
+            // It counts as alone from the end of its first quantum on.
+            if before.is_none() && begin.elapsed() > Duration::from_millis(50) {
+                before = Some((Instant::now(), waits_of_others()));
+            }
+        }
+        let (since, before) = before.expect("it was read");
+        let looks = waits_of_others() - before;
+        let most = since.elapsed().as_millis() as u64;
+        assert!(looks <= most, "{looks} waits in {most} ms");
+    });
+}
+
 /// A look costs what shares the core with the timekeeper two switches of kernel threads.
 #[test]
 fn lone_microprocess_is_looked_at_seldom() {
     const NAME: &str = "loops::lone_microprocess_is_looked_at_seldom";
-    // Other tests at a shared board could take the core, for which the timekeeper looks often.
+    // Other tests at a shared board could have other levels.
     alone_with(NAME, &[("KUMI_ARBITER", "none")], || {
-        if !has_vps(NAME) || !is_preempted(NAME) {
-            return;
+        if has_vps(NAME) && is_preempted(NAME) {
+            compute_undisturbed();
         }
-        let policy = RoundRobin::with_quantum(Duration::from_micros(250));
-        Runtime::builder().vps(1).policy(policy).build().expect("a runtime").run(|| {
-            let (begin, mut before) = (Instant::now(), None);
-            while begin.elapsed() < Duration::from_millis(300) {
-                std::hint::black_box((0..100_000_u64).fold(1, u64::wrapping_mul));
-                // It counts as alone from the end of its first quantum on.
-                if before.is_none() && begin.elapsed() > Duration::from_millis(50) {
-                    before = Some((Instant::now(), waits_of_others()));
-                }
-            }
-            let (since, before) = before.expect("it was read");
-            let looks = waits_of_others() - before;
-            let most = since.elapsed().as_millis() as u64;
-            assert!(looks <= most, "{looks} waits in {most} ms");
-        });
     });
+}
+
+#[test]
+fn idle_neighbour_makes_no_difference() {
+    const NAME: &str = "loops::idle_neighbour_makes_no_difference";
+    const IS_NEIGHBOUR: &str = "KUMI_TEST_IS_NEIGHBOUR";
+    if is_child(NAME) && std::env::var_os(IS_NEIGHBOUR).is_some() {
+        return Runtime::builder().build().expect("a runtime").run(|| {
+            println!("it runs");
+            let mut told = String::new();
+            thread::blocking(|| std::io::stdin().read_line(&mut told)).expect("the end");
+        });
+    }
+    let place = Place::new("neighbour");
+    let board = place.0.join("board");
+    let arbiter = ("KUMI_ARBITER", board.to_str().expect("a path"));
+    let neighbour = (!is_child(NAME)).then(|| {
+        let mut child = start(NAME, &[arbiter, (IS_NEIGHBOUR, "1")]);
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        assert!(lines.any(|line| line.expect("text").contains("it runs")));
+        child
+    });
+    alone_with(NAME, &[arbiter], || {
+        if has_vps(NAME) && is_preempted(NAME) {
+            compute_undisturbed();
+        }
+    });
+    if let Some(mut neighbour) = neighbour {
+        drop(neighbour.stdin.take());
+        neighbour.wait().expect("it can be waited for");
+    }
 }
 
 #[test]

@@ -29,6 +29,9 @@ use crate::scheduler::vp::Vp;
 const LONGEST: u64 = 10_000_000;
 /// Shortest interval between two scans, in nanoseconds.
 const SHORTEST: u64 = 50_000;
+/// Interval between two scans of a VP whose microprocess is alone, in nanoseconds, about: one that
+/// would be scanned less often is.
+const ALONE: u64 = 2_000_000;
 /// Time after which a doorbell without effect (the kernel thread could not be interrupted anywhere)
 /// rings again, in nanoseconds.
 const REMIND_AFTER: u64 = 3_000_000;
@@ -126,11 +129,13 @@ impl Instance {
         });
         let is_alone = vp.runs_alone() && !self.queues.has_visible_work(vp.index);
         // What becomes runnable interrupts one that is alone ([`Instance::put`]), and so do timers
-        // and descriptors of its VP. Other address spaces do not.
-        let is_left = is_off_core || is_alone && !has_others();
+        // and descriptors of its VP. Links to other address spaces do not, and those that want the
+        // core may wait until the next look.
+        let is_left =
+            is_off_core || is_alone && pace < ALONE && !crate::idle::remote_wake::is_used();
         // Where levels differ, each look may find somebody of a higher one.
         let slow_pace =
-            if vp.has_levels() { pace } else { turn.slow_down(switches, is_left, pace) };
+            if self.has_levels() { pace } else { turn.slow_down(switches, is_left, pace) };
         if turn.notice(switches, now) {
             // A VP that switches fires its own timers.
             let due = if turn.went_on.load(Ordering::Relaxed) == switches { due } else { NEVER };
@@ -185,11 +190,6 @@ impl Instance {
             }
         }
     }
-}
-
-/// Whether other address spaces may take the core, or send work here.
-fn has_others() -> bool {
-    board::others() != 0 || crate::idle::remote_wake::is_used()
 }
 
 impl Vp {
@@ -252,7 +252,7 @@ impl Vp {
     /// unless the running microprocess is alone, so that its quantum has no end, or gives way.
     fn watch_descriptors(&self) {
         let switches = self.counters.switches.load(Ordering::Relaxed);
-        if !self.has_levels()
+        if !self.instance().has_levels()
             && !self.runs_alone()
             && !self.turn_clock.gives_way.load(Ordering::Relaxed)
         {

@@ -189,11 +189,6 @@ impl Vp {
         self.common_level.0.load(Ordering::Relaxed) == level
     }
 
-    /// Whether more than one level was ever used. Callable from any thread.
-    pub(crate) fn has_levels(&self) -> bool {
-        self.common_level.0.load(Ordering::Relaxed) == LEVELS
-    }
-
     /// Publishes that `mp`, which runs next or runs on, is the running microprocess, and
     /// rebalances.
     #[cold]
