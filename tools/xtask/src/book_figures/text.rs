@@ -93,9 +93,7 @@ const BENCHES: [(&str, &str); 34] = [
         "run",
         "Unmodified programs under `kumi run`, plainly (`std`), and with their own alternative to a \
          thread per connection: MariaDB's thread pool, Apache's `mpm_event`, Java's virtual threads. \
-         Server and load have a core each. These figures are preliminary: the machine was busy, the \
-         clients were a development build, and the runtime has changed since. They are to be \
-         [repeated](missed-run.md).",
+         Server and load have a core each.",
     ),
     (
         "servers",
