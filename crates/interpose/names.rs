@@ -121,9 +121,12 @@ macro_rules! names {
             sigwaitinfo
             sigtimedwait
             sigsuspend
+            sigpause
             __xpg_sigpause
+            sigset
             sighold
             sigrelse
+            sigignore
             pause
             signalfd
             timer_create

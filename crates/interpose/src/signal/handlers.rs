@@ -137,12 +137,26 @@ pub(crate) unsafe extern "C" fn kumi_interpose_sigaction(
 }
 
 /// Installs a handler with these flags and this mask. Returns the one before, or `SIG_ERR`.
-fn install(signal: c_int, handler: sighandler_t, flags: c_int, mask: u64) -> sighandler_t {
-    let new = Action { handler, flags, mask }.as_given();
+pub(super) fn install(
+    signal: c_int,
+    handler: sighandler_t,
+    flags: c_int,
+    mask: u64,
+) -> sighandler_t {
+    exchange(signal, Some(&Action { handler, flags, mask }.as_given()))
+}
+
+/// Returns the handler of `signal`, or `SIG_ERR`.
+pub(super) fn installed(signal: c_int) -> sighandler_t {
+    exchange(signal, None)
+}
+
+fn exchange(signal: c_int, new: Option<&libc::sigaction>) -> sighandler_t {
+    let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: live structures.
+    // SAFETY: live structures, or null.
     unsafe {
-        match kumi_interpose_sigaction(signal, &new, before.as_mut_ptr()) {
+        match kumi_interpose_sigaction(signal, new, before.as_mut_ptr()) {
             0 => before.assume_init().sa_sigaction,
             _ => libc::SIG_ERR,
         }

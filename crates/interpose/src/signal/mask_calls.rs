@@ -8,8 +8,7 @@ use libc::sigset_t;
 
 use crate::real::libc;
 use crate::record::{self, own_signals};
-use crate::signal::mask::{note, of_caller, of_context, set_of};
-use crate::signal::set::{bit, is_signal};
+use crate::signal::mask::{note, of_caller, of_context};
 use crate::signal::{handlers, process, section};
 use crate::{failed, phase};
 
@@ -55,7 +54,7 @@ unsafe extern "C" fn kumi_interpose_pthread_sigmask(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sigprocmask(
+pub(super) unsafe extern "C" fn kumi_interpose_sigprocmask(
     how: c_int,
     set: *const sigset_t,
     before: *mut sigset_t,
@@ -189,26 +188,4 @@ unsafe extern "C" fn kumi_interpose_swapcontext(
         "jmp __wrap_swapcontext",
         before = sym before_context,
     )
-}
-
-/// Changes one bit of the mask.
-fn change_one(how: c_int, signal: c_int) -> c_int {
-    if !is_signal(signal) {
-        return failed(libc::EINVAL);
-    }
-    let set = set_of(bit(signal));
-    // SAFETY: a live set.
-    unsafe { kumi_interpose_sigprocmask(how, &set, std::ptr::null_mut()) }
-}
-
-/// Replaces sighold(3).
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sighold(signal: c_int) -> c_int {
-    change_one(libc::SIG_BLOCK, signal)
-}
-
-/// Replaces sigrelse(3).
-#[unsafe(no_mangle)]
-unsafe extern "C" fn kumi_interpose_sigrelse(signal: c_int) -> c_int {
-    change_one(libc::SIG_UNBLOCK, signal)
 }

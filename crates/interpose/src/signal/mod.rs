@@ -14,7 +14,7 @@
 //! - [`section`]: the code in which no handler runs, and what happens at its end.
 //! - [`mask`]: the mask of a thread, in the kernel and here; [`mask_calls`]: the functions that
 //!   change it.
-//! - [`wait`]: sigwait(3), sigsuspend(2) and their like.
+//! - [`wait`]: sigwait(3), sigsuspend(2) and their like; [`system_v`]: older functions.
 //! - [`process`]: signals for the process that no running thread takes, and timers that signal one
 //!   thread.
 
@@ -30,5 +30,6 @@ mod queue;
 pub(crate) mod section;
 pub(crate) mod send;
 mod set;
+mod system_v;
 pub(crate) mod thread;
 mod wait;

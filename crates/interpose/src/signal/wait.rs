@@ -15,7 +15,7 @@ use crate::record::own_signals;
 use crate::signal::kick::is_kick;
 use crate::signal::queue::Info;
 use crate::signal::section::{self, Then};
-use crate::signal::set::{bit, is_signal};
+use crate::signal::set::bit;
 use crate::signal::{mask, mask_calls, process};
 use crate::{failed, record};
 
@@ -166,7 +166,7 @@ fn wait_for_handler() {
 
 /// Replaces sigsuspend(2).
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn kumi_interpose_sigsuspend(set: *const sigset_t) -> c_int {
+pub(super) unsafe extern "C-unwind" fn kumi_interpose_sigsuspend(set: *const sigset_t) -> c_int {
     cancel::point();
     if !park::may_switch() || set.is_null() || !record::is_created() {
         // SAFETY: the caller's promise.
@@ -191,15 +191,4 @@ unsafe extern "C-unwind" fn kumi_interpose_pause() -> c_int {
     section::within(wait_for_handler);
     cancel::point();
     failed(libc::EINTR)
-}
-
-/// Replaces sigpause(3) of System V: waits with one signal less blocked.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn kumi_interpose___xpg_sigpause(signal: c_int) -> c_int {
-    if !is_signal(signal) {
-        return failed(libc::EINVAL);
-    }
-    let mut set = mask::set_of(mask::of_caller() & !bit(signal));
-    // SAFETY: a live set.
-    unsafe { kumi_interpose_sigsuspend(&raw mut set) }
 }

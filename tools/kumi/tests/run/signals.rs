@@ -4,6 +4,11 @@ use crate::bed::{Built, run};
 use crate::programs::agree;
 
 #[test]
+fn functions_of_system_v_concern_the_calling_thread() {
+    agree("signals::functions_of_system_v_concern_the_calling_thread", "system_v.c");
+}
+
+#[test]
 fn handlers_end_the_waits_that_the_kernel_would_end() {
     agree("signals::handlers_end_the_waits_that_the_kernel_would_end", "interrupted.c");
 }
