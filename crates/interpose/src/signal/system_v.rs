@@ -1,5 +1,5 @@
-//! The signal functions of System V and BSD: sigset(3), sigpause(3). The C library makes them of its
-//! own inner functions, which change the kernel thread.
+//! The signal functions of System V and BSD: sigset(3), sigpause(3). The C library makes them of
+//! inner functions, which change the kernel thread.
 
 use std::ffi::c_int;
 
