@@ -1,5 +1,6 @@
 //! An endless loop stalls no other microprocess.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -127,19 +128,19 @@ fn lone_microprocess_is_not_preempted_until_another_is_runnable() {
     });
 }
 
-/// How often the threads of this process other than the calling one have waited.
-fn waits_of_others() -> u64 {
+/// How often each thread of this process other than the calling one has waited.
+fn waits_of_others() -> HashMap<String, u64> {
     // SAFETY: takes nothing.
     let own = unsafe { libc::gettid() }.to_string();
-    let tasks = std::fs::read_dir("/proc/self/task").expect("proc");
-    let others = tasks.flatten().filter(|task| *task.file_name() != *own);
-    // One that ends meanwhile has no status.
-    let status = others.filter_map(|t| std::fs::read_to_string(t.path().join("status")).ok());
-    let waits = |status: String| {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("proc").flatten();
+    let waits = tasks.filter_map(|task| {
+        let name = task.file_name().into_string().expect("a number");
+        // One that ends meanwhile has no status.
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
         let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
-        line.and_then(|n| n.trim().parse::<u64>().ok()).expect("a number")
-    };
-    status.map(waits).sum()
+        (name != own).then(|| (name, line.and_then(|n| n.trim().parse().ok()).expect("a number")))
+    });
+    waits.collect()
 }
 
 /// Computes for a while on one VP. Asserts that other threads of this process hardly run meanwhile.
@@ -155,7 +156,9 @@ fn compute_undisturbed() {
             }
         }
         let (since, before) = before.expect("it was read");
-        let looks = waits_of_others() - before;
+        // Some may have ended, or begun.
+        let since_before = |(name, now): (&String, &u64)| now - before.get(name).unwrap_or(&0);
+        let looks: u64 = waits_of_others().iter().map(since_before).sum();
         let most = since.elapsed().as_millis() as u64;
         assert!(looks <= most, "{looks} waits in {most} ms");
     });
@@ -191,16 +194,17 @@ fn idle_neighbour_makes_no_difference() {
         let mut child = start(NAME, &[arbiter, (IS_NEIGHBOUR, "1")]);
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         assert!(lines.any(|line| line.expect("text").contains("it runs")));
-        child
+        (child, lines)
     });
     alone_with(NAME, &[arbiter], || {
         if has_vps(NAME) && is_preempted(NAME) {
             compute_undisturbed();
         }
     });
-    if let Some(mut neighbour) = neighbour {
+    if let Some((mut neighbour, rest)) = neighbour {
         drop(neighbour.stdin.take());
-        neighbour.wait().expect("it can be waited for");
+        rest.for_each(drop);
+        assert!(neighbour.wait().expect("it can be waited for").success());
     }
 }
 

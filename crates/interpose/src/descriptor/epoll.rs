@@ -26,6 +26,7 @@ unsafe extern "C-unwind" fn kumi_interpose_epoll_wait(
 }
 
 thread_local! {
+    /// The waits of the calling thread, whichever set they were for.
     static LOOP: EventLoop = const { EventLoop::new() };
 }
 

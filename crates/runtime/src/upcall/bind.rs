@@ -64,9 +64,14 @@ fn hand_vp_on(kt: &KernelThread) -> io::Result<()> {
 /// stands for the mask only.
 fn stay(kt: &KernelThread, mp: &Mp, carrier: Carrier) {
     mark(mp);
+    stick(kt, mp, carrier, Reason::Bound);
+}
+
+/// Makes `mp`, the caller, sticky, as [`stay`] does, for `reason`.
+fn stick(kt: &KernelThread, mp: &Mp, carrier: Carrier, reason: Reason) {
     // Events that are pending concern the VP.
     let _ = carrier.release();
-    sticky::begin(kt.instance(), kt, mp, Reason::Bound);
+    sticky::begin(kt.instance(), kt, mp, reason);
 }
 
 /// Makes `mp`, the caller, sticky for `reason`, before it waits in the kernel. Returns false if no
@@ -78,9 +83,7 @@ pub(crate) fn stay_to_wait(mp: &Mp, carrier: Carrier, reason: Reason) -> bool {
     if hand_vp_on(kt).is_err() {
         return false;
     }
-    // Events that are pending concern the VP.
-    let _ = carrier.release();
-    sticky::begin(kt.instance(), kt, mp, reason);
+    stick(kt, mp, carrier, reason);
     true
 }
 

@@ -29,8 +29,8 @@ use crate::scheduler::vp::Vp;
 const LONGEST: u64 = 10_000_000;
 /// Shortest interval between two scans, in nanoseconds.
 const SHORTEST: u64 = 50_000;
-/// Interval between two scans of a VP whose microprocess is alone, in nanoseconds, about: one that
-/// would be scanned less often is.
+/// A VP whose microprocess is alone is scanned less often if half its quantum is shorter than this,
+/// in nanoseconds.
 const ALONE: u64 = 2_000_000;
 /// Time after which a doorbell without effect (the kernel thread could not be interrupted anywhere)
 /// rings again, in nanoseconds.
