@@ -59,10 +59,8 @@ impl EventLoop {
             return false;
         }
         let instance = vp.instance();
-        let may_stick = instance.settings.sticky
-            && instance.kernel.has_spare()
-            && !instance.levels_differ_for(mp)
-            && !mp.state.is_suspended();
+        let may_stick =
+            instance.settings.sticky && !instance.levels_differ_for(mp) && !mp.state.is_suspended();
         may_stick && bind::stay_to_wait(mp, carrier, Reason::EventLoop)
     }
 
