@@ -154,32 +154,22 @@ unsafe fn wait(mutex: *mut pthread_mutex_t, deadline: Deadline) -> c_int {
 }
 
 /// Part of the exported function: another call would cost a twentieth of an uncontended
-/// lock and unlock. So would a register saved for a path that is rare.
+/// lock and unlock.
 #[inline(always)]
 pub(crate) unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's promise. After the unlock the mutex may be gone: only its address is
     // used.
     unsafe {
-        if !phase::has_started() || is_special(mutex) {
-            return unlock_for_kernel(mutex);
+        if !phase::has_started() {
+            return libc::pthread_mutex_unlock(mutex);
+        }
+        if is_special(mutex) {
+            return special::as_kernel_thread(|| libc::pthread_mutex_unlock(mutex));
         }
         let done = libc::pthread_mutex_unlock(mutex);
-        if lot::may_wait(mutex.addr()) { wake(mutex.addr(), done) } else { done }
+        lot::wake(mutex.addr(), 1, |kind| kind == Kind::Mutex);
+        done
     }
-}
-
-/// Wakes a waiter, and returns the result of the unlock.
-#[cold]
-fn wake(key: usize, done: c_int) -> c_int {
-    lot::wake(key, 1, |kind| kind == Kind::Mutex);
-    done
-}
-
-#[cold]
-unsafe fn unlock_for_kernel(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's promise.
-    let unlock = || unsafe { libc::pthread_mutex_unlock(mutex) };
-    if phase::has_started() { special::as_kernel_thread(unlock) } else { unlock() }
 }
 
 #[unsafe(no_mangle)]
