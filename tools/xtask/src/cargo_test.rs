@@ -25,9 +25,16 @@ pub fn suite(report: &mut Report, name: &str, command: &mut Command) -> Result<(
     }
     if counts.failed > 0 {
         println!("{text}\n{name}: {}; full output: {}", output.status, log.display());
+        report.failure(format!("{name}: {}: {}", output.status, failed(&text).join(", ")));
     }
     report.suite(name, counts, begun.elapsed());
     Ok(())
+}
+
+/// Names of the tests that libtest calls failed.
+fn failed(text: &str) -> Vec<&str> {
+    let tests = text.lines().filter_map(|line| line.strip_prefix("test "));
+    tests.filter_map(|line| line.strip_suffix(" ... FAILED")).collect()
 }
 
 /// Sums of libtest's summary lines, minus the tests that skipped themselves
@@ -58,6 +65,12 @@ pub fn counts(text: &str) -> Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failed_tests_are_named() {
+        let text = "test a::b ... ok\ntest src/c.rs - d (line 3) ... FAILED\n";
+        assert_eq!(failed(text), ["src/c.rs - d (line 3)"]);
+    }
 
     #[test]
     fn summary_lines_add_up() {

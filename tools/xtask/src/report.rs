@@ -31,6 +31,7 @@ impl Counts {
 #[derive(Debug, Default)]
 pub struct Report {
     lines: Vec<Line>,
+    failures: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -63,6 +64,12 @@ impl Report {
         } else {
             self.line(name, Kind::Suite, counts, time);
         }
+    }
+
+    /// Adds a description of a failure, which [`Report::finish`] prints once more: whoever sees only
+    /// the end of a long output sees what failed.
+    pub fn failure(&mut self, what: String) {
+        self.failures.push(what);
     }
 
     /// Adds a step that passes or fails as a whole.
@@ -102,8 +109,8 @@ impl Report {
         sums
     }
 
-    /// Prints a line for each suite and step, then the summary line. The exit code is 0 if
-    /// something passed and nothing failed.
+    /// Prints a line for each suite and step, then the failures and the summary line. The exit code
+    /// is 0 if something passed and nothing failed.
     pub fn finish(&self) -> ExitCode {
         for line in &self.lines {
             let Counts { passed, failed, skipped } = line.counts;
@@ -122,6 +129,9 @@ impl Report {
                 }
                 Kind::Skip(why) => println!("skipped {name}: {why}"),
             }
+        }
+        for failure in &self.failures {
+            println!("FAILED {failure}");
         }
         let sums = self.sums();
         println!("{} passed, {} failed, {} skipped", sums.passed, sums.failed, sums.skipped);

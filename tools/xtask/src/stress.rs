@@ -48,18 +48,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let end = Instant::now() + Duration::from_secs(minutes * 60);
     let outcome = run_until(end, &suites, seed);
     drop(load);
-    let (report, failures) = outcome?;
+    let report = outcome?;
     println!("\n== summary");
-    for failure in &failures {
-        println!("FAILED {failure}");
-    }
     Ok(report.finish())
 }
 
-/// Runs all suites in random order, again and again. Returns the counts and the failures.
-fn run_until(end: Instant, suites: &[Binary], seed: u64) -> Result<(Report, Vec<String>), Failure> {
+/// Runs all suites in random order, again and again.
+fn run_until(end: Instant, suites: &[Binary], seed: u64) -> Result<Report, Failure> {
     let mut random = Random(seed);
-    let (mut report, mut failures) = (Report::default(), Vec::new());
+    let mut report = Report::default();
     let mut queue: Vec<usize> = Vec::new();
     for number in 0.. {
         if Instant::now() >= end {
@@ -81,12 +78,12 @@ fn run_until(end: Instant, suites: &[Binary], seed: u64) -> Result<(Report, Vec<
         ended.print();
         report.suite(&ended.job.suite, ended.counts(), ended.time);
         if ended.failed > 0 {
-            failures.push(name(&ended, seed));
+            report.failure(name(&ended, seed));
         } else {
             std::fs::remove_file(&ended.log)?;
         }
     }
-    Ok((report, failures))
+    Ok(report)
 }
 
 /// Program, tests, seed and log of a failed run.

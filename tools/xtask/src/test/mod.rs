@@ -257,11 +257,15 @@ fn lane(queue: &Mutex<VecDeque<Job>>, shared: &Shared<'_>) {
             Ok(ended) => {
                 ended.print();
                 results.report.suite(&suite, ended.counts(), ended.time);
+                if ended.failed > 0 {
+                    results.report.failure(ended.failed_briefly());
+                }
                 let slow = ended.slowest.into_iter();
                 results.slowest.extend(slow.map(|(time, test)| (time, format!("{name} {test}"))));
             }
             Err(error) => {
                 println!("{name}: {error}");
+                results.report.failure(format!("{name}: {error}"));
                 let failed = Counts { failed: 1, ..Counts::default() };
                 results.report.suite(&suite, failed, Duration::ZERO);
             }

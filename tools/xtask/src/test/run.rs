@@ -28,6 +28,9 @@ const IDLE_LOOKS: u32 = 120;
 /// independent of the machine's load.
 const CPU_BOUND: Duration = Duration::from_secs(900);
 
+/// Lines of a failure that the end of a run's output repeats.
+const BRIEF: usize = 8;
+
 /// Result of a job.
 #[derive(Debug)]
 pub struct Ended {
@@ -67,6 +70,20 @@ impl Ended {
             println!("{}", self.failure);
         }
     }
+
+    /// The suite, the program and its failed tests, then the beginning of what they printed last.
+    pub fn failed_briefly(&self) -> String {
+        let (suite, program, tests) =
+            (&self.job.suite, self.job.binary.name(), self.failed_tests.join(", "));
+        format!("{suite}: {program}: {tests}\n{}", from_the_panic(&self.failure))
+    }
+}
+
+/// At most `BRIEF` lines of `failure`, from its first panic on if it has one.
+fn from_the_panic(failure: &str) -> String {
+    let lines: Vec<&str> = failure.lines().collect();
+    let from = lines.iter().position(|line| line.contains("panicked at")).unwrap_or(0);
+    lines[from..].iter().take(BRIEF).map(|line| format!("  {line}\n")).collect()
 }
 
 /// Runs `job` to completion. Blocks the kernel thread.
@@ -261,5 +278,21 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brief_failure_begins_at_the_panic() {
+        let long = "x\n".repeat(40);
+        let text = format!("---- kumi/run a\nfirst\nthread 'a' panicked at a.rs:1:1:\nno\n{long}");
+        let brief = from_the_panic(&text);
+        assert!(brief.starts_with("  thread 'a' panicked at a.rs:1:1:\n  no\n  x\n"), "{brief}");
+        assert_eq!(brief.lines().count(), BRIEF);
+        assert_eq!(from_the_panic("hangs: no progress\n"), "  hangs: no progress\n");
+        assert_eq!(from_the_panic(""), "");
     }
 }
