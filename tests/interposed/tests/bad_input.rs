@@ -1,33 +1,82 @@
 //! Bad input of `kumihimo::interpose!` and `#[kumihimo::main]`: one clear message each.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use kumihimo_tests::process::cargo;
+use serde_json::Value;
 
 const EXITS: &str = env!("CARGO_BIN_EXE_exits");
 const RAW_CALLS: &str = env!("CARGO_BIN_EXE_raw_calls");
 
-/// Has Cargo compile one program of this package, which fails. Returns what it says.
-fn compile(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO"))
-        .args(["rustc", "--quiet", "--features", "bad-input"])
+/// The crate as cargo built it for these tests.
+///
+/// Cargo builds it anew for another choice of packages, with other features of what it depends on.
+/// A runner of tests tells its choice in `KUMI_TEST_PACKAGES`.
+fn kumihimo() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let packages = std::env::var("KUMI_TEST_PACKAGES");
+        let packages = packages.unwrap_or_else(|_| format!("--package {}", env!("CARGO_PKG_NAME")));
+        let output = cargo()
+            .args(["test", "--no-run", "--quiet", "--message-format=json"])
+            .args(packages.split(' '))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let messages = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
+        let of_the_crate = |message: &Value| {
+            message["target"]["name"] == "kumihimo" && message["profile"]["test"] == false
+        };
+        let message = messages.map(|message| message.expect("JSON")).find(of_the_crate);
+        let files = message.expect("the crate")["filenames"].clone();
+        let files = files.as_array().expect("files").iter().filter_map(Value::as_str);
+        // Beside those of the crates below. That of the folder above may be of another build.
+        let metadata = files.map(Path::new).find(|file| file.extension() == Some("rmeta".as_ref()));
+        metadata.expect("it is there").with_extension("rlib")
+    })
+}
+
+/// Compiles a program, or a shared library if the arguments say so, which fails. Returns what the
+/// compiler says.
+fn compile(source: &str, arguments: &[&str]) -> String {
+    let library = kumihimo();
+    let folder = library.parent().expect("a folder");
+    let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.replace('/', "-"));
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    // As cargo sets them.
+    rustc.env("CARGO_CRATE_NAME", "bad_input");
+    if !arguments.contains(&"cdylib") {
+        rustc.env("CARGO_BIN_NAME", "bad_input");
+    }
+    let output = rustc
+        .args(["--edition", "2024", "--crate-name", "bad_input"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+        .arg("--extern")
+        .arg(format!("kumihimo={}", library.display()))
+        .arg("-L")
+        .arg(format!("dependency={}", folder.display()))
+        .arg("-o")
+        .arg(made)
         .args(arguments)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
-        .expect("cargo");
+        .expect("rustc");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success(), "{arguments:?} compiles");
+    assert!(!output.status.success(), "{source} compiles");
     said
 }
 
 #[test]
 fn second_use_does_not_compile() {
-    let said = compile(&["--bin", "twice"]);
+    let said = compile("tests/bad_input/twice.rs", &[]);
     assert!(
         said.contains("the name `kumihimo_interpose_is_used_once` is defined multiple times"),
         "{said}"
     );
-    let said = compile(&["--bin", "twice_in_modules"]);
+    let said = compile("tests/bad_input/twice_in_modules.rs", &[]);
     assert!(
         said.contains("symbol `KUMIHIMO_INTERPOSE_IS_USED_MORE_THAN_ONCE` is already defined"),
         "{said}"
@@ -36,19 +85,19 @@ fn second_use_does_not_compile() {
 
 #[test]
 fn library_does_not_compile() {
-    let said = compile(&["--example", "in_a_library"]);
+    let said = compile("tests/bad_input/in_a_library.rs", &["--crate-type", "cdylib"]);
     assert!(said.contains("kumihimo::interpose!() belongs in the program"), "{said}");
 }
 
 #[test]
 fn static_program_does_not_compile() {
-    let said = compile(&["--bin", "exits", "--", "-Ctarget-feature=+crt-static"]);
+    let said = compile("src/bin/exits.rs", &["-Ctarget-feature=+crt-static"]);
     assert!(said.contains("kumihimo::interpose!() needs a dynamic C library"), "{said}");
 }
 
 #[test]
 fn attribute_refuses_arguments_and_other_functions() {
-    let said = compile(&["--bin", "attributes"]);
+    let said = compile("tests/bad_input/attributes.rs", &[]);
     for message in
         ["takes no arguments", "is for a plain function", "is for `fn main()` without parameters"]
     {

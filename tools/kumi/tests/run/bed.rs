@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use kumihimo_tests::place::Place;
-use kumihimo_tests::process::{Ended, finish, has_vps};
+use kumihimo_tests::process::{Ended, cargo, finish, has_vps};
 
 pub const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
 pub const LIBRARIES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_run.so"];
@@ -27,20 +27,12 @@ pub fn folder() -> &'static Path {
             "debug" => "dev",
             other => other,
         };
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut cargo = cargo();
         cargo
             .current_dir(kumihimo_tests::root())
             .args(["build", "--package", "kumihimo-run", "--package", "kumihimo-preload"])
             .args(["--profile", profile, "--target-dir"])
             .arg(target);
-        // Cargo sets these for the test. A build that differs in them is not the one that is there.
-        for (name, _) in std::env::vars_os() {
-            let is_of_package =
-                |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-            if name.to_str().is_some_and(is_of_package) {
-                cargo.env_remove(name);
-            }
-        }
         let output = cargo.output().expect("cargo");
         assert!(
             output.status.success(),

@@ -19,6 +19,9 @@ pub struct Binary {
     pub path: PathBuf,
     /// Directory of the package, in which cargo runs the program.
     pub folder: PathBuf,
+    /// Arguments with which cargo builds this program together with the others. With others, cargo
+    /// chooses other features of the dependencies, and builds anew.
+    pub packages: String,
 }
 
 impl Binary {
@@ -38,13 +41,14 @@ pub fn build(arguments: &[&str]) -> Result<Vec<Binary>, Failure> {
         return Err(format!("the tests do not build: {}", output.status).into());
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    let mut all: Vec<Binary> = text.lines().filter_map(artifact).collect();
+    let packages = arguments.join(" ");
+    let mut all: Vec<Binary> = text.lines().filter_map(|line| artifact(line, &packages)).collect();
     all.sort_by_key(Binary::name);
     Ok(all)
 }
 
 /// The test program that a line of cargo's output describes, if any.
-fn artifact(line: &str) -> Option<Binary> {
+fn artifact(line: &str, packages: &str) -> Option<Binary> {
     let message: Value = serde_json::from_str(line).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -64,7 +68,7 @@ fn artifact(line: &str) -> Option<Binary> {
         None => folder.file_name()?.to_str()?.to_owned(),
     };
     let target = if kind == "test" || kind == "bin" { name } else { "lib".to_owned() };
-    Some(Binary { package, target, path: path.into(), folder })
+    Some(Binary { package, target, path: path.into(), folder, packages: packages.to_owned() })
 }
 
 /// Names of the tests in `binary` that `arguments` select.
@@ -87,7 +91,7 @@ mod tests {
 
     #[test]
     fn artifact_line_gives_its_program() {
-        let binary = artifact(LINE).expect("a test program");
+        let binary = artifact(LINE, "--workspace").expect("a test program");
         assert_eq!(binary.name(), "kumihimo-io/batches");
         assert_eq!(binary.path, PathBuf::from("/t/batches-1"));
         assert_eq!(binary.folder, PathBuf::from("/w/crates/io"));
@@ -96,13 +100,13 @@ mod tests {
     #[test]
     fn library_is_called_lib() {
         let line = LINE.replace("[\"test\"]", "[\"lib\"]");
-        assert_eq!(artifact(&line).expect("a test program").target, "lib");
+        assert_eq!(artifact(&line, "--workspace").expect("a test program").target, "lib");
     }
 
     #[test]
     fn package_without_a_name_in_its_id_is_called_as_its_folder() {
         let line = LINE.replace("#kumihimo-io@0.1.0", "#0.1.0");
-        assert_eq!(artifact(&line).expect("a test program").package, "io");
+        assert_eq!(artifact(&line, "--workspace").expect("a test program").package, "io");
     }
 
     #[test]
@@ -110,7 +114,7 @@ mod tests {
         for line in
             ["", "nonsense", &LINE.replace("true", "false"), "{\"reason\":\"build-finished\"}"]
         {
-            assert_eq!(artifact(line), None, "{line}");
+            assert_eq!(artifact(line, "--workspace"), None, "{line}");
         }
     }
 }

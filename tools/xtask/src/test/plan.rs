@@ -132,6 +132,7 @@ mod tests {
             package: package.to_owned(),
             target: target.to_owned(),
             folder: path.clone(),
+            packages: String::new(),
             path,
         }
     }

@@ -97,7 +97,8 @@ pub fn run(job: Job, number: usize) -> Result<Ended, Failure> {
     // Variables that cargo sets for a test program and that tests read.
     command
         .env("CARGO_MANIFEST_DIR", &job.binary.folder)
-        .env("CARGO_PKG_NAME", &job.binary.package);
+        .env("CARGO_PKG_NAME", &job.binary.package)
+        .env("KUMI_TEST_PACKAGES", &job.binary.packages);
     command.env("RUSTC_BOOTSTRAP", "1").env("KUMI_DIR", &place.0);
     command.envs(job.environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);

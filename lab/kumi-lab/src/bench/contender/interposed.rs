@@ -1,10 +1,9 @@
 //! The shared libraries of `kumi run`, beside this program.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use super::Trouble;
-use super::rivals::{repository, target_directory};
+use super::rivals::{cargo, repository, target_directory};
 
 const LIBRARIES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_run.so"];
 
@@ -25,7 +24,7 @@ pub fn build() -> Result<(), Trouble> {
     // `kumi-lab` of an installation is in no target directory, and has its libraries.
     let release = folder == target_directory().join("release");
     if release || folder == target_directory().join("debug") {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut cargo = cargo();
         cargo.args(["build", "--quiet", "-p", "kumihimo-run", "-p", "kumihimo-preload"]);
         if release {
             cargo.arg("--release");

@@ -92,13 +92,21 @@ fn build(rival: Runtime) -> Result<PathBuf, String> {
         run(&mut cc, "cc, a C compiler,")?;
         return Ok(program);
     }
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = cargo();
     cargo
         .args(["build", "--release", "--locked", "--quiet", "--target-dir"])
         .arg(&target)
         .current_dir(&source);
     run(&mut cargo, "cargo")?;
     Ok(by_cargo(rival))
+}
+
+/// Cargo, without the variable that `cargo xtask test` sets for tests: with it, cargo would build
+/// dependencies anew, and once more for the next call without it.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.env_remove("RUSTC_BOOTSTRAP");
+    cargo
 }
 
 fn run(command: &mut Command, what: &str) -> Result<(), String> {
