@@ -1,9 +1,9 @@
 //! `cargo xtask lint` and `cargo xtask check`: requirements for a change before it is submitted.
 //!
 //! `lint` has the checks that take a few minutes: format, lints, prose, layers, documentation, and
-//! compilation with the minimum Rust version and for other targets. `check` adds the book, scripts,
-//! licences, packages, loom models, Miri and sanitizers, then runs every suite with the whole
-//! matrix of fallbacks.
+//! compilation with the minimum Rust version and for other targets. `check` adds lints and
+//! documentation with other features, the book, scripts, licences, packages, loom models, Miri and
+//! sanitizers, then runs every suite with the whole matrix of fallbacks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -44,6 +44,7 @@ pub fn lint() -> Result<ExitCode, Failure> {
 pub fn run() -> Result<ExitCode, Failure> {
     let mut report = Report::default();
     lints(&mut report)?;
+    lints_of_all_features(&mut report)?;
     docs::book(&mut report)?;
     portable::test_musl(&mut report)?;
     scripts(&mut report)?;
@@ -64,9 +65,27 @@ fn lints(report: &mut Report) -> Result<(), Failure> {
     } else {
         report.skip("format", "no rustfmt: rustup component add rustfmt");
     }
-    if works(&["clippy", "--version"]) {
+    if has_clippy() {
         let all = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
         report.run_step("lints", &mut cargo(&all))?;
+    } else {
+        report.skip("lints", "no clippy: rustup component add clippy");
+    }
+    prose::check(report)?;
+    layers::check(report)?;
+    // Without the laboratory's features, as docs.rs builds it.
+    let mut product = cargo(&["doc", "--no-deps"]);
+    product.args(test::product()).env("RUSTDOCFLAGS", "-D warnings");
+    report.run_step("documentation builds", &mut product)?;
+    doc_examples::check(report)?;
+    msrv::check_product(report)?;
+    portable::check_all(report)
+}
+
+/// What [`lints`] leaves out because each build of another set of features takes minutes and finds
+/// hardly anything more.
+fn lints_of_all_features(report: &mut Report) -> Result<(), Failure> {
+    if has_clippy() {
         let mut product = cargo(&["clippy"]);
         product.args(test::product()).args(["--all-targets", "--", "-D", "warnings"]);
         report.run_step("lints without the feature lab", &mut product)?;
@@ -74,20 +93,17 @@ fn lints(report: &mut Report) -> Result<(), Failure> {
         let mut tracing = cargo(&tracing);
         tracing.args(["--features", "tracing", "--", "-D", "warnings"]);
         report.run_step("lints with tracing", &mut tracing)?;
-    } else {
-        report.skip("lints", "no clippy: rustup component add clippy");
     }
-    prose::check(report)?;
-    layers::check(report)?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
-    report.run_step("documentation builds", docs.env("RUSTDOCFLAGS", "-D warnings"))?;
-    // Without the laboratory's features, as docs.rs builds it.
-    let mut product = cargo(&["doc", "--no-deps"]);
-    product.args(test::product()).env("RUSTDOCFLAGS", "-D warnings");
-    report.run_step("documentation builds without the feature lab", &mut product)?;
-    doc_examples::check(report)?;
-    msrv::check(report)?;
-    portable::check_all(report)
+    report.run_step(
+        "documentation builds with the feature lab",
+        docs.env("RUSTDOCFLAGS", "-D warnings"),
+    )?;
+    msrv::check_all(report)
+}
+
+fn has_clippy() -> bool {
+    works(&["clippy", "--version"])
 }
 
 fn scripts(report: &mut Report) -> Result<(), Failure> {

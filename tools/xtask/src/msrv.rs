@@ -1,9 +1,10 @@
 //! Checks the minimum Rust version that Cargo.toml states.
 //!
 //! - No dependency requires a newer one.
-//! - The whole workspace compiles with that toolchain, which rustup installs if necessary. Without
-//!   rustup or a network, this step is skipped. Then clippy's lint on newer API of the standard
-//!   library replaces it; the lint does not detect newer language features.
+//! - The product compiles with that toolchain, which rustup installs if necessary; for `check`, all
+//!   targets of the workspace do. Without rustup or a network, this step is skipped. Then clippy's
+//!   lint on newer API of the standard library replaces it; the lint does not detect newer language
+//!   features.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -11,7 +12,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::report::Report;
-use crate::{Failure, workspace};
+use crate::{Failure, test, workspace};
 
 /// The version in Cargo.toml, for example `1.88`.
 const STATED: &str = env!("CARGO_PKG_RUST_VERSION");
@@ -19,17 +20,27 @@ const STATED: &str = env!("CARGO_PKG_RUST_VERSION");
 /// Prints `N passed, N failed, N skipped` last.
 pub fn run() -> Result<ExitCode, Failure> {
     let mut report = Report::default();
-    check(&mut report)?;
+    check_product(&mut report)?;
+    check_all(&mut report)?;
     Ok(report.finish())
 }
 
-/// Adds the steps to `report`.
-pub fn check(report: &mut Report) -> Result<(), Failure> {
+/// Adds the steps for what users build: the libraries and programs of the product.
+pub fn check_product(report: &mut Report) -> Result<(), Failure> {
     dependencies(report)?;
+    check(report, "compiling with Rust", &test::product())
+}
+
+/// Adds the step for all targets of the workspace.
+pub fn check_all(report: &mut Report) -> Result<(), Failure> {
+    check(report, "compiling everything with Rust", &["--workspace", "--all-targets"])
+}
+
+fn check(report: &mut Report, what: &str, packages: &[&str]) -> Result<(), Failure> {
     match toolchain()? {
-        Ok(toolchain) => compile(report, &toolchain),
+        Ok(toolchain) => compile(report, &toolchain, what, packages),
         Err(why) => {
-            report.skip(&format!("compiling with Rust {STATED}"), &why);
+            report.skip(&format!("{what} {STATED}"), &why);
             lint(report)
         }
     }
@@ -54,7 +65,12 @@ fn dependencies(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn compile(report: &mut Report, toolchain: &Toolchain) -> Result<(), Failure> {
+fn compile(
+    report: &mut Report,
+    toolchain: &Toolchain,
+    what: &str,
+    packages: &[&str],
+) -> Result<(), Failure> {
     let mut check = match toolchain {
         Toolchain::Own => workspace::cargo(),
         Toolchain::Rustup => {
@@ -63,9 +79,9 @@ fn compile(report: &mut Report, toolchain: &Toolchain) -> Result<(), Failure> {
             rustup
         }
     };
-    check.args(["check", "--workspace", "--all-targets", "--locked", "--target-dir"]);
+    check.arg("check").args(packages).args(["--locked", "--target-dir"]);
     check.arg(workspace::target().join("msrv"));
-    report.run_step(&format!("compiling with Rust {STATED}"), &mut check)
+    report.run_step(&format!("{what} {STATED}"), &mut check)
 }
 
 fn lint(report: &mut Report) -> Result<(), Failure> {
