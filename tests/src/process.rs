@@ -50,8 +50,8 @@ pub fn send_signal(pid: u32, signal: Signal) -> std::io::Result<()> {
     Ok(kill_process(pid, signal)?)
 }
 
-/// Cargo, without what it and `cargo xtask test` set for a test: with these variables it would build
-/// dependencies anew, all others after them, and once more for the next call without them.
+/// Cargo, without what it and `cargo xtask test` set for a test: with these variables it would
+/// build dependencies anew, all others after them, and once more for the next call without them.
 #[must_use]
 pub fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

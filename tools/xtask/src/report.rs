@@ -66,8 +66,8 @@ impl Report {
         }
     }
 
-    /// Adds a description of a failure, which [`Report::finish`] prints once more: whoever sees only
-    /// the end of a long output sees what failed.
+    /// Adds a description of a failure. [`Report::finish`] prints it once more, so that the end of
+    /// a long output tells what failed.
     pub fn failure(&mut self, what: String) {
         self.failures.push(what);
     }
