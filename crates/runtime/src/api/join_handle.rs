@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::api::handle::Thread;
 use crate::api::one_to_one;
 use crate::kernel_thread::gs_record::current_mp;
-use crate::lifecycle::join;
-use crate::lifecycle::spawn::{self, Started};
+use crate::lifecycle::spawn::Started;
+use crate::lifecycle::{join, outcome};
 use crate::microprocess::record::Ref;
 use crate::microprocess::waiter::{Waiter, Who};
 use crate::process::clock::after;
@@ -68,7 +68,7 @@ impl<T> Micro<T> {
             me.thread.name = None;
         }
         // SAFETY: the caller has waited; `self` is consumed, so this is the only call.
-        unsafe { spawn::take(me.who().mp, me.outcome) }
+        unsafe { outcome::take(me.who().mp, me.outcome) }
     }
 }
 
@@ -76,7 +76,7 @@ impl<T> Drop for Micro<T> {
     fn drop(&mut self) {
         if join::detach(self.who().mp) {
             // SAFETY: `detach` returned true, so the outcome exists and belongs to the caller.
-            drop(unsafe { spawn::take(self.who().mp, self.outcome) });
+            drop(unsafe { outcome::take(self.who().mp, self.outcome) });
         }
     }
 }

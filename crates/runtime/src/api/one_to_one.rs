@@ -16,8 +16,8 @@ use kumihimo_arch::{kernel_attributes, overflow};
 
 use crate::api::handle::{Thread, current};
 use crate::kernel_thread::gs_record::current_mp;
+use crate::lifecycle::outcome::{drop_unwanted, note_panic};
 use crate::lifecycle::scope_data::ScopeData;
-use crate::lifecycle::spawn;
 use crate::memory::pool::SlotKind;
 use crate::microprocess::foreign_thread;
 use crate::microprocess::foreign_thread::ForeignThread;
@@ -57,16 +57,12 @@ impl<T> Completion<T> {
 ///
 /// # Safety
 /// As for `std::thread::Builder::spawn_unchecked`. If a scope is given, it waits for `child_ends`.
-pub(crate) unsafe fn spawn<F, T>(
+pub(crate) unsafe fn spawn<T: Send>(
     name: Option<String>,
     stack_size: Option<usize>,
     scope: Option<&ScopeData>,
-    f: F,
-) -> io::Result<Handle<T>>
-where
-    F: FnOnce() -> T + Send,
-    T: Send,
-{
+    f: Box<dyn FnOnce() -> T + Send + '_>,
+) -> io::Result<Handle<T>> {
     struct Shared(Option<NonNull<ScopeData>>);
     // SAFETY: scope data consists of atomics and locks, and lives until `child_ends`.
     unsafe impl Send for Shared {}
@@ -130,7 +126,7 @@ where
                 let outcome = catch_unwind(AssertUnwindSafe(f));
                 let panicked = outcome
                     .as_ref()
-                    .is_err_and(|payload| spawn::note_panic(|| on_panic, payload.as_ref()));
+                    .is_err_and(|payload| note_panic(&|| on_panic.clone(), payload.as_ref()));
                 (outcome, panicked)
             });
         // Before the first lock: in the child of a fork, the lock's holder may not exist.
@@ -140,7 +136,7 @@ where
         let unwanted = if state.detached { Some(outcome) } else { state.outcome.replace(outcome) };
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
-        spawn::drop_unwanted(|| drop(unwanted));
+        drop_unwanted(|| drop(unwanted));
         if let Some(runtime) = runtime.upgrade() {
             runtime.ended_outside.fetch_add(1, Ordering::Release);
         }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kumihimo_policy::Priority;
 
 use crate::lifecycle::spawn::{self, SpawnRequest};
-use crate::lifecycle::{join, linked, shutdown};
+use crate::lifecycle::{join, linked, outcome, shutdown};
 use crate::memory::pool::{self, SlotKind};
 use crate::scheduler::instance::{self, Instance};
 
@@ -237,7 +237,7 @@ where
     while !join::wait(started.who, None) {}
     // SAFETY: `wait` returned true, so the outcome exists; it is taken once. It outlives no borrow
     // of `f`, because the caller waits here.
-    unsafe { spawn::take(started.who.mp, started.outcome) }
+    unsafe { outcome::take(started.who.mp, started.outcome) }
 }
 
 /// Exit code of a program whose runtime cannot start, or whose `main` panics: that of a panic.

@@ -229,6 +229,25 @@ impl Builder {
         F: FnOnce() -> T + Send,
         T: Send,
     {
+        let order = match self.plan(scope, on_block)? {
+            Plan::Microprocess(order) => order,
+            Plan::KernelThread { name, stack_size } => {
+                // SAFETY: the caller's promise.
+                let handle = unsafe { one_to_one::spawn(name, stack_size, scope, Box::new(f))? };
+                return Ok(JoinHandle { inner: Inner::Kernel(handle) });
+            }
+        };
+        let started = spawn::spawn(&order, scope, f)?;
+        Ok(JoinHandle { inner: Inner::Micro(Micro::new(started, order.name)) })
+    }
+
+    /// Checks what does not depend on the closure.
+    #[inline]
+    fn plan<'a>(
+        self,
+        scope: Option<&ScopeData>,
+        on_block: Option<&'a dyn Fn(usize)>,
+    ) -> io::Result<Plan<'a>> {
         if Carrier::current().is_none() {
             if crate::kernel_thread::fork::is_child() {
                 return Err(io::Error::new(
@@ -241,9 +260,7 @@ impl Builder {
         // A child of a bound microprocess inherits what that one's kernel thread has: a filter,
         // credentials, namespaces. Only a thread that this kernel thread starts does.
         if Instance::one_to_one() || bind::is_bound() || foreign_thread::is_one_to_one() {
-            // SAFETY: the caller's promise.
-            let handle = unsafe { one_to_one::spawn(self.name, self.stack_size, scope, f)? };
-            return Ok(JoinHandle { inner: Inner::Kernel(handle) });
+            return Ok(Plan::KernelThread { name: self.name, stack_size: self.stack_size });
         }
         if self.bound {
             instance::visit(|instance| instance.map_or(Ok(()), bind::check_room))?;
@@ -251,8 +268,7 @@ impl Builder {
         let mut order = self.order()?;
         order.on_block = on_block;
         order.deadline = cancel::earlier(order.deadline, scope.and_then(ScopeData::deadline));
-        let name = order.name.clone();
-        Ok(JoinHandle { inner: Inner::Micro(Micro::new(spawn::spawn(&order, scope, f)?, name)) })
+        Ok(Plan::Microprocess(order))
     }
 
     #[inline]
@@ -279,6 +295,16 @@ impl Builder {
             on_block: None,
         })
     }
+}
+
+/// What a builder starts.
+enum Plan<'a> {
+    Microprocess(SpawnRequest<'a>),
+    /// In 1:1 mode, and as a child of a bound microprocess.
+    KernelThread {
+        name: Option<String>,
+        stack_size: Option<usize>,
+    },
 }
 
 #[inline]

@@ -12,7 +12,6 @@ use std::os::unix::thread::JoinHandleExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::Result as Outcome;
 
 use kumihimo_arch::thread_start::{self, ThreadStart};
 use kumihimo_arch::tls;
@@ -20,6 +19,7 @@ use kumihimo_arch::tls;
 use crate::kernel_thread::fork;
 use crate::kernel_thread::gs_record::{KernelThread, Standing, set_standing};
 use crate::kernel_thread::no_events::NoEvents;
+use crate::lifecycle::outcome::{Place, conclude};
 use crate::microprocess::record::Mp;
 use crate::scheduler::carrier::Carrier;
 use crate::upcall::bind;
@@ -69,16 +69,13 @@ fn live<T>(mp: &'static Mp, closure: impl FnOnce() -> T) -> T {
     tracing_spans::life(mp, closure)
 }
 
-/// Receives the outcome of a body: the packet's address, and the outcome.
-type Conclude<T> = unsafe fn(*mut u8, Outcome<T>);
-
 /// What a microprocess runs.
 pub(crate) trait Run<T> {
-    /// Calls [`enter`], runs the closure, and passes its outcome to `conclude`.
+    /// Calls [`enter`], runs the closure, and stores its outcome.
     ///
     /// # Safety
-    /// The caller is `mp`, at its begin. `conclude` may be called once, with `packet`.
-    unsafe fn run(self, mp: &'static Mp, packet: *mut u8, conclude: Conclude<T>);
+    /// The caller is `mp`, at its begin, and `place` that of its outcome.
+    unsafe fn run(self, mp: &'static Mp, place: Place<T>);
 }
 
 /// A closure of a microprocess without a name.
@@ -86,29 +83,32 @@ pub(crate) struct Unnamed<F>(pub(crate) F);
 
 impl<F: FnOnce() -> T, T> Run<T> for Unnamed<F> {
     #[inline(always)]
-    unsafe fn run(self, mp: &'static Mp, packet: *mut u8, conclude: Conclude<T>) {
+    unsafe fn run(self, mp: &'static Mp, place: Place<T>) {
         // SAFETY: the caller's promise.
         unsafe {
             enter();
-            conclude(packet, catch_unwind(AssertUnwindSafe(|| live(mp, self.0))));
+            conclude(mp, place, catch_unwind(AssertUnwindSafe(|| live(mp, self.0))));
         }
     }
 }
 
+/// A closure in a box, for which no code is compiled but that of its result's type.
+pub(crate) type Boxed<'a, T> = Box<dyn FnOnce() -> T + 'a>;
+
 /// A closure of a microprocess with a name.
-pub(crate) struct Named<F, T> {
+pub(crate) struct Named<'a, T> {
     /// The start routine of the thread that std prepared. None if std did not ask for a thread in
     /// the expected way.
     start: Option<ThreadStart>,
-    shared: Arc<Shared<F, T>>,
+    shared: Arc<Shared<'a, T>>,
 }
 
 /// Shared with the closure that std runs.
-struct Shared<F, T> {
+struct Shared<'a, T> {
     /// Whether the microprocess runs std's thread. Otherwise a kernel thread runs it, which leaves
     /// the other fields alone.
     is_begun: AtomicBool,
-    closure: UnsafeCell<Option<F>>,
+    closure: UnsafeCell<Option<Boxed<'a, T>>>,
     life: Cell<Option<Life<T>>>,
     /// From the end of the closure to the end of std's start routine.
     quiet: Cell<Option<NoEvents>>,
@@ -116,19 +116,18 @@ struct Shared<F, T> {
 
 struct Life<T> {
     mp: &'static Mp,
-    packet: *mut u8,
-    conclude: Conclude<T>,
+    place: Place<T>,
 }
 
 // SAFETY: `is_begun` decides which thread uses the other fields: the creator before, and the
 // microprocess afterwards. The creator passes closures between threads only if it may.
-unsafe impl<F, T> Sync for Shared<F, T> {}
+unsafe impl<T> Sync for Shared<'_, T> {}
 // SAFETY: as above.
-unsafe impl<F, T> Send for Shared<F, T> {}
+unsafe impl<T> Send for Shared<'_, T> {}
 
-impl<F: FnOnce() -> T, T> Named<F, T> {
+impl<'a, T> Named<'a, T> {
     /// Has std prepare a thread with this name for `f`. The name holds no NUL byte.
-    pub(crate) fn new(name: &str, f: F) -> Named<F, T> {
+    pub(crate) fn new(name: &str, f: Boxed<'a, T>) -> Named<'a, T> {
         let shared = Arc::new(Shared {
             is_begun: AtomicBool::new(false),
             closure: UnsafeCell::new(Some(f)),
@@ -144,7 +143,7 @@ impl<F: FnOnce() -> T, T> Named<F, T> {
 /// always.
 static CREATES_THREADS: AtomicBool = AtomicBool::new(false);
 
-fn prepare<F: FnOnce() -> T, T>(name: &str, shared: Arc<Shared<F, T>>) -> Option<ThreadStart> {
+fn prepare<T>(name: &str, shared: Arc<Shared<'_, T>>) -> Option<ThreadStart> {
     // Relaxed: a hint only.
     if CREATES_THREADS.load(Ordering::Relaxed) {
         return None;
@@ -167,9 +166,9 @@ fn prepare<F: FnOnce() -> T, T>(name: &str, shared: Arc<Shared<F, T>>) -> Option
     start
 }
 
-impl<F: FnOnce() -> T, T> Run<T> for Named<F, T> {
-    unsafe fn run(mut self, mp: &'static Mp, packet: *mut u8, conclude: Conclude<T>) {
-        let life = Life { mp, packet, conclude };
+impl<T> Run<T> for Named<'_, T> {
+    unsafe fn run(mut self, mp: &'static Mp, place: Place<T>) {
+        let life = Life { mp, place };
         let Some(start) = self.start.take() else {
             // SAFETY: no other thread uses the fields, and the caller is the microprocess.
             unsafe { self.shared.live(life) };
@@ -189,7 +188,7 @@ impl<F: FnOnce() -> T, T> Run<T> for Named<F, T> {
     }
 }
 
-impl<F: FnOnce() -> T, T> Shared<F, T> {
+impl<T> Shared<'_, T> {
     /// The closure that std runs on the thread that it prepared.
     fn run_by_std(&self) {
         if !self.is_begun.load(Ordering::Relaxed) {
@@ -216,17 +215,17 @@ impl<F: FnOnce() -> T, T> Shared<F, T> {
     ///
     /// # Safety
     /// The caller is that microprocess, which calls this once, and no other thread uses the fields.
-    unsafe fn live(&self, Life { mp, packet, conclude }: Life<T>) {
+    unsafe fn live(&self, Life { mp, place }: Life<T>) {
         // SAFETY: the caller's promise.
         unsafe {
             enter();
             let f = (*self.closure.get()).take().expect("called once");
-            conclude(packet, catch_unwind(AssertUnwindSafe(|| live(mp, f))));
+            conclude(mp, place, catch_unwind(AssertUnwindSafe(|| live(mp, f))));
         }
     }
 }
 
-impl<F, T> Drop for Named<F, T> {
+impl<T> Drop for Named<'_, T> {
     /// Has std free the thread that it prepared, if no microprocess runs it. Only the thread itself
     /// can do so. Without memory for a kernel thread it stays.
     fn drop(&mut self) {

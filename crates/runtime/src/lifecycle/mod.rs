@@ -7,6 +7,7 @@
 pub(crate) mod body;
 pub(crate) mod join;
 pub mod linked;
+pub(crate) mod outcome;
 pub(crate) mod process_handlers;
 pub(crate) mod scope_data;
 pub(crate) mod shutdown;

@@ -1,9 +1,9 @@
-//! Spawn of a microprocess: takes a slot from the pool, moves the closure onto its stack, prepares
-//! a context that calls the closure, and queues it. And its end.
+//! Spawn of a microprocess: takes a slot from the pool, prepares a context that calls the closure,
+//! moves the closure onto the stack, and queues the microprocess. And its end.
 
+use std::alloc::Layout;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::Result as Outcome;
@@ -15,21 +15,20 @@ use kumihimo_queue::Origin;
 use kumihimo_resource::id::Kind;
 use kumihimo_resource::table::Table;
 
-use crate::config::PanicHook;
 use crate::kernel_thread::attributes;
 use crate::kernel_thread::gs_record::current_mp;
-use crate::lifecycle::body::{Named, Run, Unnamed, begin, finish_block};
-use crate::lifecycle::join;
+use crate::lifecycle::body::{Boxed, Named, Run, Unnamed, begin, finish_block};
 use crate::lifecycle::scope_data::ScopeData;
+use crate::lifecycle::{join, outcome};
 use crate::memory::pool::{self, SlotKind};
 use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::record::{Account, Mp, Ref};
 use crate::scheduler::carrier::Carrier;
-use crate::scheduler::instance::{self, Instance};
+use crate::scheduler::instance::{self, Instance, Visit};
 use crate::scheduler::vp::bump;
 use crate::trace_hooks;
 use crate::upcall::sticky_return;
-use crate::wait::{cancel, tracing_spans};
+use crate::wait::tracing_spans;
 
 /// Parameters of a new microprocess.
 pub(crate) struct SpawnRequest<'a> {
@@ -80,38 +79,35 @@ pub(crate) fn spawn<F, T>(
 where
     F: FnOnce() -> T,
 {
-    let large =
-        size_of::<Packet<Unnamed<F>, T>>() > PACKET_MAX || align_of::<Packet<Unnamed<F>, T>>() > 64;
     let started = match &order.name {
         // A lean microprocess has the kernel thread's handle of std, with that thread's name.
-        Some(name) if !order.kind.lean => spawn_named(order, scope, name, f)?,
-        _ if large => spawn_boxed(order, scope, f)?,
-        _ => spawn_small(order, scope, Unnamed(f))?,
+        Some(name) if !order.kind.lean => spawn_named(order, scope, name, Box::new(f))?,
+        // A constant, so that nothing is compiled for the other arm.
+        _ if const { is_large::<Packet<Unnamed<F>, T>>() } => {
+            check_outcome::<T>(order)?;
+            spawn_body(order, scope, Unnamed(Box::new(f) as Boxed<'_, T>))?
+        }
+        _ => spawn_body(order, scope, Unnamed(f))?,
     };
     tracing_spans::spawned(started.who, order.name.as_deref());
     Ok(started)
 }
 
+const fn is_large<P>() -> bool {
+    size_of::<P>() > PACKET_MAX || align_of::<P>() > 64
+}
+
 #[cold]
-fn spawn_named<F: FnOnce() -> T, T>(
+fn spawn_named<T>(
     order: &SpawnRequest<'_>,
     scope: Option<&ScopeData>,
     name: &str,
-    f: F,
+    f: Boxed<'_, T>,
 ) -> io::Result<Started<T>> {
     check_outcome::<T>(order)?;
     // Before std prepares a thread, which is in vain if none may start.
     instance::visit(|instance| instance.map_or(Ok(()), Instance::admit))?;
-    spawn_small(order, scope, Named::new(name, f))
-}
-
-fn spawn_boxed<F: FnOnce() -> T, T>(
-    order: &SpawnRequest<'_>,
-    scope: Option<&ScopeData>,
-    f: F,
-) -> io::Result<Started<T>> {
-    check_outcome::<T>(order)?;
-    spawn_small(order, scope, Unnamed(Box::new(f)))
+    spawn_body(order, scope, Named::new(name, f))
 }
 
 /// Checks that the outcome fits on the stack. It is never boxed, because `Started<T>` refers to it.
@@ -130,8 +126,10 @@ fn check_outcome<T>(order: &SpawnRequest<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// Starts a microprocess with this body, which fits on its stack. The compiler makes a copy of this
+/// for each closure in a program, so it has only what depends on the closure's type.
 #[inline]
-fn spawn_small<B, T>(
+fn spawn_body<B, T>(
     order: &SpawnRequest<'_>,
     scope: Option<&ScopeData>,
     body: B,
@@ -139,61 +137,115 @@ fn spawn_small<B, T>(
 where
     B: Run<T>,
 {
-    match Carrier::current() {
-        Some(carrier) => {
-            let vp = carrier.vp();
-            vp.instance().admit()?;
-            let started = open(vp.instance().table, order, scope, body, |kind| vp.pool.take(kind))?;
-            let mp = started.who.mp;
-            if let Some(parent) = carrier.running() {
-                mp.inherit_attributes(parent);
-            }
-            bump(&vp.counters.spawned);
-            trace_hooks::spawned(&vp.trace, mp);
-            launch(carrier, mp, order.child_first);
-            Ok(started)
-        }
-        None => instance::visit(|instance| {
-            let instance = instance
-                .ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
-            instance.admit()?;
-            let started = open(instance.table, order, scope, body, pool::take_outside)?;
-            let mp = started.who.mp;
-            inherit_outside(mp);
-            instance.spawned_outside.fetch_add(1, Ordering::Release);
-            let to = instance.next_vp();
-            mp.home.store(to as u16, Ordering::Relaxed);
-            trace_hooks::spawned_outside(&instance.trace, mp);
-            instance.inject(to, mp);
-            Ok(started)
-        }),
+    let opened = Opened::new(order, scope, const { &Shape::of::<B, T>() })?;
+    let packet = opened.packet.cast::<Packet<B, T>>();
+    let body = Body { closure: ManuallyDrop::new(body) };
+    // SAFETY: the place is for a packet of this shape, and nothing runs on the stack yet. Taking
+    // the outcome's address reads nothing.
+    let outcome = unsafe {
+        packet.write(Packet { record: opened.mp, body });
+        (&raw mut (*packet).body.outcome).cast::<Outcome<T>>()
+    };
+    Ok(Started { who: opened.launch(order.child_first), outcome })
+}
+
+/// What depends on the types of a packet.
+struct Shape {
+    packet: Layout,
+    entry: extern "C" fn(*mut u8) -> !,
+}
+
+impl Shape {
+    const fn of<B: Run<T>, T>() -> Shape {
+        Shape { packet: Layout::new::<Packet<B, T>>(), entry: entry::<B, T> }
     }
 }
 
-/// Gives `mp` the attributes of a child of the caller, which has no VP.
-fn inherit_outside(mp: &Mp) {
-    match current_mp() {
-        Some(parent) => mp.inherit_attributes(parent),
-        None => mp.inherit_foreign_attributes(attributes::of_foreign_parent()),
+/// A new microprocess that lacks its packet. Not dropped, but launched.
+struct Opened {
+    mp: &'static Mp,
+    /// Where its packet belongs.
+    packet: *mut u8,
+    creator: Creator,
+}
+
+enum Creator {
+    Vp(Carrier),
+    /// A kernel thread without a VP, and a bound microprocess.
+    Outside(Visit),
+}
+
+impl Opened {
+    #[inline]
+    fn new(
+        order: &SpawnRequest<'_>,
+        scope: Option<&ScopeData>,
+        shape: &Shape,
+    ) -> io::Result<Opened> {
+        let Some(carrier) = Carrier::current() else { return Opened::outside(order, scope, shape) };
+        let vp = carrier.vp();
+        vp.instance().admit()?;
+        let take = || vp.pool.take(order.kind);
+        let (mp, packet) = open(vp.instance().table, order, scope, shape, take)?;
+        if let Some(parent) = carrier.running() {
+            mp.inherit_attributes(parent);
+        }
+        Ok(Opened { mp, packet, creator: Creator::Vp(carrier) })
+    }
+
+    fn outside(
+        order: &SpawnRequest<'_>,
+        scope: Option<&ScopeData>,
+        shape: &Shape,
+    ) -> io::Result<Opened> {
+        let visit = Visit::begin();
+        let instance = visit
+            .instance()
+            .ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
+        instance.admit()?;
+        let take = || pool::take_outside(order.kind);
+        let (mp, packet) = open(instance.table, order, scope, shape, take)?;
+        match current_mp() {
+            Some(parent) => mp.inherit_attributes(parent),
+            None => mp.inherit_foreign_attributes(attributes::of_foreign_parent()),
+        }
+        Ok(Opened { mp, packet, creator: Creator::Outside(visit) })
+    }
+
+    /// Makes the microprocess runnable. May switch to it.
+    #[inline]
+    fn launch(self, child_first: bool) -> Ref {
+        let mp = self.mp;
+        // It may end, and its slot serve another one, before this returns.
+        let who = mp.reference();
+        match self.creator {
+            Creator::Vp(carrier) => launch_here(carrier, mp, child_first),
+            Creator::Outside(visit) => {
+                let instance = visit.instance().expect("`outside` has found it");
+                instance.spawned_outside.fetch_add(1, Ordering::Release);
+                let to = instance.next_vp();
+                mp.home.store(to as u16, Ordering::Relaxed);
+                trace_hooks::spawned_outside(&instance.trace, mp);
+                instance.inject(to, mp);
+            }
+        }
+        who
     }
 }
 
 /// Opens a microprocess and its parts. Calls the procedures of three rows of the resource table,
 /// resolved statically.
 #[inline]
-fn open<B, T>(
+fn open(
     table: &Table,
     order: &SpawnRequest<'_>,
     scope: Option<&ScopeData>,
-    body: B,
-    take: impl FnOnce(SlotKind) -> io::Result<&'static Mp>,
-) -> io::Result<Started<T>>
-where
-    B: Run<T>,
-{
+    shape: &Shape,
+    take: impl FnOnce() -> io::Result<&'static Mp>,
+) -> io::Result<(&'static Mp, *mut u8)> {
     let mp = {
         let _held = table.enter(Kind::STACK);
-        take(order.kind)?
+        take()?
     };
     {
         let _held = table.enter_own(Kind::SHARE, &mp.claim);
@@ -201,32 +253,25 @@ where
         mp.account.set(Account { due_ns: order.due_ns, ..Account::default() });
     }
     let _held = table.enter_own(Kind::MICROPROCESS, &mp.claim);
-    Ok(prepare(mp, order, scope, body))
+    Ok((mp, prepare(mp, order, scope, shape)))
 }
 
-/// Writes closure and context, and begins the life of the record.
+/// Writes the context, and begins the life of the record. Returns where the packet belongs.
 #[inline]
-fn prepare<B, T>(
+fn prepare(
     mp: &'static Mp,
     order: &SpawnRequest<'_>,
     scope: Option<&ScopeData>,
-    body: B,
-) -> Started<T>
-where
-    B: Run<T>,
-{
+    shape: &Shape,
+) -> *mut u8 {
     #[cfg(kumihimo_asan)]
     pool::forget_frames(mp);
     let top = mp.stack_top() as usize;
-    let align = align_of::<Packet<B, T>>().max(64);
-    let at = (top - size_of::<Packet<B, T>>()) & !(align - 1);
-    let packet = std::ptr::with_exposed_provenance_mut::<Packet<B, T>>(at);
+    let at = (top - shape.packet.size()) & !(shape.packet.align().max(64) - 1);
+    let packet = std::ptr::with_exposed_provenance_mut::<u8>(at);
     // SAFETY: the packet fits (checked by the callers) on the stack of a slot that the caller owns,
     // and nothing runs on it yet. The frame of the context is below it, 64-aligned.
-    unsafe {
-        packet.write(Packet { record: mp, body: Body { closure: ManuallyDrop::new(body) } });
-        *mp.context.get() = Context::prepare(packet.cast(), entry::<B, T>, packet.cast());
-    }
+    unsafe { *mp.context.get() = Context::prepare(packet, shape.entry, packet) };
     mp.deadline.set(order.deadline);
     if let Some(name) = &order.name {
         mp.set_label(Some(name));
@@ -242,14 +287,14 @@ where
     }
     join::begin(mp);
     mp.state.begin();
-    // SAFETY: the packet is live; taking the outcome's address reads nothing.
-    let outcome = unsafe { (&raw mut (*packet).body.outcome).cast::<Outcome<T>>() };
-    Started { who: mp.reference(), outcome }
+    packet
 }
 
 #[inline]
-fn launch(carrier: Carrier, mp: &'static Mp, child_first: bool) {
+fn launch_here(carrier: Carrier, mp: &'static Mp, child_first: bool) {
     let vp = carrier.vp();
+    bump(&vp.counters.spawned);
+    trace_hooks::spawned(&vp.trace, mp);
     mp.home.store(vp.index as u16, Ordering::Relaxed);
     if child_first && carrier.is_running() {
         let _ = vp.instance().placer.place(mp, Why::Spawned, || vp.instance().now());
@@ -268,93 +313,33 @@ where
     B: Run<T>,
 {
     let packet = packet.cast::<Packet<B, T>>();
-    // SAFETY: `prepare` put the body there, and it is read only here.
+    // SAFETY: `spawn_body` put the body there, and it is read only here.
     let (mp, body) = unsafe { ((*packet).record, ManuallyDrop::take(&mut (*packet).body.closure)) };
+    // SAFETY: the packet is live; taking an address reads nothing.
+    let place = unsafe { (&raw mut (*packet).body.outcome).cast() };
     begin(mp);
-    // SAFETY: this is the first code of the microprocess, and its kernel thread is masked.
-    unsafe { body.run(mp, packet.cast(), conclude::<B, T>) };
+    // SAFETY: this is the first code of the microprocess, and its kernel thread is masked. The
+    // body, whose place is the outcome's, has been taken.
+    unsafe {
+        body.run(mp, place);
+        end(mp, place)
+    }
+}
+
+/// The end of a microprocess, whose outcome is at `place`.
+///
+/// # Safety
+/// The caller is `mp`, which has stored its outcome.
+unsafe fn end<T>(mp: &'static Mp, place: outcome::Place<T>) -> ! {
     // SAFETY: called on the block of a microprocess that runs no user code afterwards, except for
     // the drop of its outcome.
     unsafe { finish_block(mp) };
     loop {
         // Obtained in each round, because the destructors may have switched.
         sticky_return::return_to_end().end(mp);
-        // SAFETY: `conclude` wrote the outcome, and no handle is left to take it.
-        unsafe { drop_outcome(packet) };
+        // SAFETY: the caller's promise, and no handle is left to take it.
+        unsafe { outcome::drop_in_place(mp, place) };
     }
-}
-
-/// Stores the outcome of the microprocess with this packet, or drops it if no handle is left.
-///
-/// # Safety
-/// `packet` is the `Packet<B, T>` of the caller, whose body is consumed. Called once.
-unsafe fn conclude<B, T>(packet: *mut u8, outcome: Outcome<T>) {
-    let packet = packet.cast::<Packet<B, T>>();
-    // SAFETY: the caller's promise.
-    let mp = unsafe { (*packet).record };
-    // The hook of the runtime, not of the VP, which may have been taken over while the panic was
-    // reported.
-    let hook = || instance::visit(|i| i.and_then(|i| i.settings.on_panic.clone()));
-    mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(hook, payload.as_ref())));
-    // SAFETY: the body is consumed; the handle reads the outcome only after the join word has
-    // become DONE.
-    unsafe { (*packet).body.outcome = ManuallyDrop::new(MaybeUninit::new(outcome)) };
-    if join::is_detached(mp) {
-        // SAFETY: written above, and no handle is left to take it.
-        unsafe { drop_outcome(packet) };
-    }
-}
-
-/// Drops the outcome of a microprocess without a handle.
-///
-/// # Safety
-/// The outcome is written, not dropped yet, and no handle will take it.
-unsafe fn drop_outcome<B, T>(packet: *mut Packet<B, T>) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        drop_unwanted(|| (*(*packet).body.outcome).assume_init_drop());
-        (*packet).record.outcome_dropped.set(true);
-    }
-}
-
-/// Drops a result. Aborts if the drop panics, since no thread is left to receive the panic.
-pub(crate) fn drop_unwanted(drop_it: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(drop_it)).is_err() {
-        eprintln!(
-            "kumihimo: the result of a detached microprocess panicked when it was dropped: aborting"
-        );
-        std::process::abort();
-    }
-}
-
-#[cold]
-pub(crate) fn note_panic(
-    hook: impl FnOnce() -> Option<PanicHook>,
-    payload: &(dyn std::any::Any + Send),
-) -> bool {
-    if payload.is::<cancel::Cancelled>() {
-        return false;
-    }
-    if let Some(hook) = hook() {
-        let guarded = catch_unwind(AssertUnwindSafe(|| hook(payload)));
-        if guarded.is_err() {
-            eprintln!("kumihimo: the runtime's on_panic hook panicked; ignored");
-        }
-    }
-    true
-}
-
-/// Takes the outcome of `mp`.
-///
-/// # Safety
-/// `spawn` returned `outcome` for the current life of `mp`; `join::wait` or `join::detach` returned
-/// true; and this is the only call.
-pub(crate) unsafe fn take<T>(mp: &'static Mp, outcome: *mut Outcome<T>) -> Outcome<T> {
-    // SAFETY: DONE was observed with acquire, so the outcome is written. The slot is not reused
-    // before `taken`.
-    let outcome = unsafe { outcome.read() };
-    join::taken(mp);
-    outcome
 }
 
 impl Instance {

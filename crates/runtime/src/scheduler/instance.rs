@@ -119,21 +119,41 @@ static VISITORS: AtomicUsize = AtomicUsize::new(0);
 /// Calls `f` with the running instance, which cannot end meanwhile. For foreign kernel threads and
 /// bound microprocesses.
 pub(crate) fn visit<R>(f: impl FnOnce(Option<&Instance>) -> R) -> R {
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            VISITORS.fetch_sub(1, Ordering::Release);
-        }
+    f(Visit::begin().instance())
+}
+
+/// A visit of the running instance, which cannot end meanwhile: see [`visit`].
+pub(crate) struct Visit {
+    instance: *const Instance,
+    /// Visitors take locks of the kernel's half, and wake threads. Ends before `_leave`.
+    _quiet: NoEvents,
+    _leave: Leave,
+}
+
+struct Leave;
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        VISITORS.fetch_sub(1, Ordering::Release);
     }
-    // SeqCst on both sides: either `retire` observes the visitor, or the visitor observes that
-    // there is no instance.
-    VISITORS.fetch_add(1, Ordering::SeqCst);
-    let _leave = Leave;
-    // `f` takes locks of the kernel's half, and wakes threads.
-    let _quiet = NoEvents::new();
-    // SAFETY: published only after it was built; `retire` waits for all visitors before the
-    // instance is dropped.
-    f(unsafe { CURRENT.load(Ordering::SeqCst).as_ref() })
+}
+
+impl Visit {
+    pub(crate) fn begin() -> Visit {
+        // SeqCst on both sides: either `retire` observes the visitor, or the visitor observes that
+        // there is no instance.
+        VISITORS.fetch_add(1, Ordering::SeqCst);
+        let _leave = Leave;
+        let _quiet = NoEvents::new();
+        Visit { instance: CURRENT.load(Ordering::SeqCst), _quiet, _leave }
+    }
+
+    /// The instance, if there was one when the visit began.
+    pub(crate) fn instance(&self) -> Option<&Instance> {
+        // SAFETY: published only after it was built; `retire` waits for all visitors before the
+        // instance is dropped.
+        unsafe { self.instance.as_ref() }
+    }
 }
 
 /// Forgets the instance in the child of a fork, where its kernel threads do not exist. Its memory
