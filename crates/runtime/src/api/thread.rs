@@ -242,7 +242,7 @@ impl Builder {
     }
 
     /// Checks what does not depend on the closure.
-    #[inline]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn plan<'a>(
         self,
         scope: Option<&ScopeData>,
@@ -271,7 +271,7 @@ impl Builder {
         Ok(Plan::Microprocess(order))
     }
 
-    #[inline]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn order<'a>(self) -> io::Result<SpawnRequest<'a>> {
         let kind = match (self.stack_size, self.lean) {
             (None, false) => default_kind()?,

@@ -17,6 +17,7 @@ pub(crate) type Place<T> = *mut MaybeUninit<Outcome<T>>;
 ///
 /// # Safety
 /// The caller is `mp`, which calls this once. `place` is where its handle will look.
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) unsafe fn conclude<T>(mp: &'static Mp, place: Place<T>, outcome: Outcome<T>) {
     mp.panicked.set(outcome.as_ref().is_err_and(|payload| {
         // The hook of the runtime, not of the VP, which may have been taken over while the panic

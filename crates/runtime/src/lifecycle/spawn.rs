@@ -128,6 +128,9 @@ fn check_outcome<T>(order: &SpawnRequest<'_>) -> io::Result<()> {
 
 /// Starts a microprocess with this body, which fits on its stack. The compiler makes a copy of this
 /// for each closure in a program, so it has only what depends on the closure's type.
+///
+/// In a release build it contains the rest as well: three calls, with the settings in memory, cost
+/// a tenth of a spawn and its join.
 #[inline]
 fn spawn_body<B, T>(
     order: &SpawnRequest<'_>,
@@ -176,7 +179,7 @@ enum Creator {
 }
 
 impl Opened {
-    #[inline]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn new(
         order: &SpawnRequest<'_>,
         scope: Option<&ScopeData>,
@@ -193,6 +196,8 @@ impl Opened {
         Ok(Opened { mp, packet, creator: Creator::Vp(carrier) })
     }
 
+    #[cold]
+    #[inline(never)]
     fn outside(
         order: &SpawnRequest<'_>,
         scope: Option<&ScopeData>,
@@ -213,7 +218,7 @@ impl Opened {
     }
 
     /// Makes the microprocess runnable. May switch to it.
-    #[inline]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn launch(self, child_first: bool) -> Ref {
         let mp = self.mp;
         // It may end, and its slot serve another one, before this returns.
@@ -235,7 +240,7 @@ impl Opened {
 
 /// Opens a microprocess and its parts. Calls the procedures of three rows of the resource table,
 /// resolved statically.
-#[inline]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn open(
     table: &Table,
     order: &SpawnRequest<'_>,
@@ -257,7 +262,7 @@ fn open(
 }
 
 /// Writes the context, and begins the life of the record. Returns where the packet belongs.
-#[inline]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn prepare(
     mp: &'static Mp,
     order: &SpawnRequest<'_>,
@@ -290,7 +295,7 @@ fn prepare(
     packet
 }
 
-#[inline]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn launch_here(carrier: Carrier, mp: &'static Mp, child_first: bool) {
     let vp = carrier.vp();
     bump(&vp.counters.spawned);
@@ -330,6 +335,7 @@ where
 ///
 /// # Safety
 /// The caller is `mp`, which has stored its outcome.
+#[cfg_attr(not(debug_assertions), inline(always))]
 unsafe fn end<T>(mp: &'static Mp, place: outcome::Place<T>) -> ! {
     // SAFETY: called on the block of a microprocess that runs no user code afterwards, except for
     // the drop of its outcome.
