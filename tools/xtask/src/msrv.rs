@@ -1,10 +1,10 @@
 //! Checks the minimum Rust version that Cargo.toml states.
 //!
 //! - No dependency requires a newer one.
-//! - The product compiles with that toolchain, which rustup installs if necessary; for `check`, all
-//!   targets of the workspace do. Without rustup or a network, this step is skipped. Then clippy's
-//!   lint on newer API of the standard library replaces it; the lint does not detect newer language
-//!   features.
+//! - The published crates and `kumi` compile with that toolchain, which rustup installs if
+//!   necessary; for `check`, all targets of the workspace do. Without rustup or a network, this
+//!   step is skipped. Then clippy's lint on newer API of the standard library replaces it; the lint
+//!   does not detect newer language features.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::report::Report;
-use crate::{Failure, test, workspace};
+use crate::{Failure, packaging, workspace};
 
 /// The version in Cargo.toml, for example `1.88`.
 const STATED: &str = env!("CARGO_PKG_RUST_VERSION");
@@ -25,10 +25,13 @@ pub fn run() -> Result<ExitCode, Failure> {
     Ok(report.finish())
 }
 
-/// Adds the steps for what users build: the libraries and programs of the product.
+/// Adds the steps for what users build.
 pub fn check_product(report: &mut Report) -> Result<(), Failure> {
     dependencies(report)?;
-    check(report, "compiling with Rust", &test::product())
+    let crates = packaging::publishable()?;
+    let crates = crates.iter().map(String::as_str).chain(["kumi"]);
+    let packages: Vec<&str> = crates.flat_map(|name| ["--package", name]).collect();
+    check(report, "compiling with Rust", &packages)
 }
 
 /// Adds the step for all targets of the workspace.

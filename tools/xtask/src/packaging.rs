@@ -83,7 +83,7 @@ fn check_packages(report: &mut Report) -> Result<(), Failure> {
 }
 
 /// Names of the workspace's crates that can be published.
-fn publishable() -> Result<Vec<String>, Failure> {
+pub fn publishable() -> Result<Vec<String>, Failure> {
     let output = workspace::cargo()
         .args(["metadata", "--format-version", "1", "--no-deps"])
         .stderr(Stdio::inherit())
