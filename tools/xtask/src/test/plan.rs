@@ -17,11 +17,9 @@ pub struct Job {
 }
 
 /// Programs that change or measure global state of the machine.
-const ALONE: [&str; 2] = [
+const ALONE: [&str; 1] = [
     // Changes kernel.perf_event_paranoid for some milliseconds.
     "kumihimo-events/bpf",
-    // Drops the machine's page cache and reads /proc/meminfo.
-    "kumihimo-tests/leaks",
 ];
 
 const MANY_GATES: &str = "bad_input::hundred_thousand_gates_can_be_served";
