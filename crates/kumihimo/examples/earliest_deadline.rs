@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use kumihimo::policy::{Info, Placement, Policy, Why};
-use kumihimo::runtime::Runtime;
+use kumihimo::runtime::{Builder, Runtime};
 use kumihimo::thread;
 
 // ANCHOR: policy
@@ -27,11 +27,11 @@ impl Policy for EarliestDeadline {
 // ANCHOR_END: policy
 
 /// Starts jobs that are due in so many milliseconds each; gives the order in which they ran.
-pub fn order(due: &[u64]) -> io::Result<Vec<u64>> {
+pub fn order(due: &[u64], runtime: Builder) -> io::Result<Vec<u64>> {
     let now = Instant::now();
     let ran = &Mutex::new(Vec::new());
     // One virtual processor, so that "first" has a meaning.
-    Runtime::builder().vps(1).policy(EarliestDeadline).build()?.run(|| {
+    runtime.vps(1).policy(EarliestDeadline).build()?.run(|| {
         thread::scope(|jobs| {
             for &ms in due {
                 let job = thread::Builder::new().due(now + Duration::from_millis(ms));
@@ -47,6 +47,6 @@ pub fn order(due: &[u64]) -> io::Result<Vec<u64>> {
 fn main() -> io::Result<()> {
     let due = [70, 20, 90, 10, 50];
     println!("due:  {due:?} ms");
-    println!("ran:  {:?}", order(&due)?);
+    println!("ran:  {:?}", order(&due, Runtime::builder())?);
     Ok(())
 }
