@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kumihimo::runtime::{self, Builder, Metrics};
 use kumihimo::sync::{Mutex, mpsc};
@@ -38,19 +39,34 @@ impl Drop for Folder {
     }
 }
 
-/// A mix of operations: names, messages, a contended lock, sleeps, `blocking`, priorities. Returns
-/// the metrics at the end.
+/// Number of workers that the dump of all microprocesses shows as parked.
+fn parked_workers() -> usize {
+    let mut text = Vec::new();
+    runtime::dump(&mut text).expect("memory takes all");
+    let text = String::from_utf8(text).expect("UTF-8");
+    let is_parked = |line: &&str| line.contains(" worker ") && line.contains("waits for an unpark");
+    text.lines().filter(is_parked).count()
+}
+
+/// A mix of operations: names, messages, a contended lock, parking, sleeps, `blocking`, priorities.
+/// Returns the metrics at the end.
 fn work() -> Metrics {
     let (sender, receiver) = mpsc::sync_channel(2);
     let total = Arc::new(Mutex::new(0));
+    let seen_parked = Arc::new(AtomicBool::new(false));
     let workers: Vec<_> = (0..8u64)
         .map(|i| {
             let (sender, total) = (sender.clone(), total.clone());
+            let seen_parked = seen_parked.clone();
             let body = move || {
                 for n in 0..20 {
                     *total.lock().expect("not poisoned") += n;
                     sender.send(i).expect("the receiver lives");
                     thread::yield_now();
+                }
+                drop(sender);
+                while !seen_parked.load(Ordering::Acquire) {
+                    thread::park();
                 }
                 thread::sleep(std::time::Duration::from_millis(1));
                 thread::blocking(|| std::thread::sleep(std::time::Duration::from_millis(1)));
@@ -60,6 +76,12 @@ fn work() -> Metrics {
         .collect();
     drop(sender);
     assert_eq!(receiver.iter().count(), 160);
+    // A sleep need not park: on a busy machine its time may pass before it does.
+    while thread::current().is_microprocess() && parked_workers() < workers.len() {
+        thread::yield_now();
+    }
+    seen_parked.store(true, Ordering::Release);
+    workers.iter().for_each(|worker| worker.thread().unpark());
     workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
     assert_eq!(*total.lock().expect("not poisoned"), 8 * 190);
     runtime::metrics().expect("a runtime runs")
