@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
+pub use kumihimo_bench_kit::cargo;
 use kumihimo_hang::Watch;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -48,22 +49,6 @@ pub fn send_signal(pid: u32, signal: Signal) -> std::io::Result<()> {
     let pid =
         i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(std::io::ErrorKind::InvalidInput)?;
     Ok(kill_process(pid, signal)?)
-}
-
-/// Cargo, without what it and `cargo xtask test` set for a test: with these variables it would
-/// build dependencies anew, all others after them, and once more for the next call without them.
-#[must_use]
-pub fn cargo() -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.env_remove("RUSTC_BOOTSTRAP");
-    for (name, _) in std::env::vars_os() {
-        let is_of_package =
-            |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-        if name.to_str().is_some_and(is_of_package) {
-            cargo.env_remove(name);
-        }
-    }
-    cargo
 }
 
 /// Returns true in the child process that [`again`] or [`start`] created for the test `name`.

@@ -6,6 +6,7 @@
 //! [key:=value ...]`. `key=value` is part of the row's identity, `key:=value` is a note.
 
 pub mod burst;
+mod cargo;
 mod counters;
 pub mod files;
 mod late;
@@ -15,6 +16,7 @@ mod request;
 pub mod rpc;
 pub mod work;
 
+pub use cargo::cargo;
 pub use counters::{Entries, Instructions, Usage, count_kernel_threads, kernel_threads};
 pub use late::Lateness;
 pub use measure::{CpuClock, Memory, per, raise_descriptors, sample};

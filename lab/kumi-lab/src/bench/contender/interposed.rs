@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use kumihimo_bench_kit::cargo;
+
 use super::Trouble;
-use super::rivals::{cargo, repository, target_directory};
+use super::rivals::{repository, target_directory};
 
 const LIBRARIES: [&str; 2] = ["libkumihimo_preload.so", "libkumihimo_run.so"];
 

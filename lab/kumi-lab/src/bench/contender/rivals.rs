@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kumihimo_bench_kit::cargo;
+
 use super::{Programs, Runtime};
 
 /// Root of the repository from which `kumi-lab` was built.
@@ -99,14 +101,6 @@ fn build(rival: Runtime) -> Result<PathBuf, String> {
         .current_dir(&source);
     run(&mut cargo, "cargo")?;
     Ok(by_cargo(rival))
-}
-
-/// Cargo, without the variable that `cargo xtask test` sets for tests: with it, cargo would build
-/// dependencies anew, and once more for the next call without it.
-pub fn cargo() -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.env_remove("RUSTC_BOOTSTRAP");
-    cargo
 }
 
 fn run(command: &mut Command, what: &str) -> Result<(), String> {
