@@ -28,8 +28,8 @@ const IDLE_LOOKS: u32 = 120;
 /// independent of the machine's load.
 const CPU_BOUND: Duration = Duration::from_secs(900);
 
-/// Lines of a failure that the end of a run's output repeats.
-const BRIEF: usize = 8;
+/// Lines of each failed test that the end of a run's output repeats.
+const BRIEF: usize = 4;
 
 /// Result of a job.
 #[derive(Debug)]
@@ -71,19 +71,27 @@ impl Ended {
         }
     }
 
-    /// The suite, the program and its failed tests, then the beginning of what they printed last.
+    /// The suite, the program and its failed tests, then some lines about each of these.
     pub fn failed_briefly(&self) -> String {
         let (suite, program, tests) =
             (&self.job.suite, self.job.binary.name(), self.failed_tests.join(", "));
-        format!("{suite}: {program}: {tests}\n{}", from_the_panic(&self.failure))
+        format!("{suite}: {program}: {tests}\n{}", briefly(&self.failure))
     }
 }
 
-/// At most `BRIEF` lines of `failure`, from its first panic on if it has one.
-fn from_the_panic(failure: &str) -> String {
+/// Begin of what [`judge`] writes about a failed test.
+const TEST: &str = "---- ";
+
+/// At most `BRIEF` lines about each test in `failure`, from its last panic on if it has one. If a
+/// test runs itself in a child process, that is the child's panic.
+fn briefly(failure: &str) -> String {
     let lines: Vec<&str> = failure.lines().collect();
-    let from = lines.iter().position(|line| line.contains("panicked at")).unwrap_or(0);
-    lines[from..].iter().take(BRIEF).map(|line| format!("  {line}\n")).collect()
+    let tests = lines.chunk_by(|_, next| !next.starts_with(TEST));
+    let of_test = |lines: &[&str]| -> String {
+        let from = lines.iter().rposition(|line| line.contains("panicked at")).unwrap_or(0);
+        lines[from..].iter().take(BRIEF).map(|line| format!("  {line}\n")).collect()
+    };
+    tests.map(of_test).collect()
 }
 
 /// Runs `job` to completion. Blocks the kernel thread.
@@ -210,7 +218,7 @@ fn judge(job: Job, mut run: Run, found: &Found, took: Duration, log: PathBuf) ->
     let mut failure = String::new();
     let mut failed = run.failed.len();
     for (name, said) in &run.failed {
-        failure.push_str(&format!("---- {} {name}\n{said}\n", job.binary.name()));
+        failure.push_str(&format!("{TEST}{} {name}\n{said}\n", job.binary.name()));
     }
     if let Some(hang) = &found.hang {
         failed += 1;
@@ -287,13 +295,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brief_failure_begins_at_the_panic() {
+    fn each_failed_test_is_told_from_its_last_panic_on() {
         let long = "x\n".repeat(40);
-        let text = format!("---- kumi/run a\nfirst\nthread 'a' panicked at a.rs:1:1:\nno\n{long}");
-        let brief = from_the_panic(&text);
-        assert!(brief.starts_with("  thread 'a' panicked at a.rs:1:1:\n  no\n  x\n"), "{brief}");
-        assert_eq!(brief.lines().count(), BRIEF);
-        assert_eq!(from_the_panic("hangs: no progress\n"), "  hangs: no progress\n");
-        assert_eq!(from_the_panic(""), "");
+        let failure = format!(
+            "---- kumi/run a\nthread 'a' panicked at a.rs:1:1:\n  | thread 'b' panicked at \
+             b.rs:2:2:\n  | no\n{long}---- kumi/run c\nfirst\nthread 'c' panicked at c.rs:3:3:\n"
+        );
+        let brief = briefly(&failure);
+        let wanted = "    | thread 'b' panicked at b.rs:2:2:\n    | no\n  x\n  x\n  \
+                      thread 'c' panicked at c.rs:3:3:\n";
+        assert_eq!(brief, wanted);
+        assert_eq!(briefly("hangs: no progress\n"), "  hangs: no progress\n");
+        assert_eq!(briefly(""), "");
     }
 }
