@@ -44,7 +44,7 @@ pub fn lint() -> Result<ExitCode, Failure> {
 pub fn run() -> Result<ExitCode, Failure> {
     let mut report = Report::default();
     lints(&mut report)?;
-    lints_of_all_features(&mut report)?;
+    thorough_lints(&mut report)?;
     docs::book(&mut report)?;
     portable::test_musl(&mut report)?;
     scripts(&mut report)?;
@@ -69,7 +69,7 @@ fn lints(report: &mut Report) -> Result<(), Failure> {
         let all = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
         report.run_step("lints", &mut cargo(&all))?;
     } else {
-        report.skip("lints", "no clippy: rustup component add clippy");
+        report.skip("lints", NO_CLIPPY);
     }
     prose::check(report)?;
     layers::check(report)?;
@@ -84,7 +84,7 @@ fn lints(report: &mut Report) -> Result<(), Failure> {
 
 /// What [`lints`] leaves out because each build of another set of features takes minutes and finds
 /// hardly anything more.
-fn lints_of_all_features(report: &mut Report) -> Result<(), Failure> {
+fn thorough_lints(report: &mut Report) -> Result<(), Failure> {
     if has_clippy() {
         let mut product = cargo(&["clippy"]);
         product.args(test::product()).args(["--all-targets", "--", "-D", "warnings"]);
@@ -93,6 +93,8 @@ fn lints_of_all_features(report: &mut Report) -> Result<(), Failure> {
         let mut tracing = cargo(&tracing);
         tracing.args(["--features", "tracing", "--", "-D", "warnings"]);
         report.run_step("lints with tracing", &mut tracing)?;
+    } else {
+        report.skip("lints with other features", NO_CLIPPY);
     }
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     report.run_step(
@@ -101,6 +103,8 @@ fn lints_of_all_features(report: &mut Report) -> Result<(), Failure> {
     )?;
     msrv::check_all(report)
 }
+
+const NO_CLIPPY: &str = "no clippy: rustup component add clippy";
 
 fn has_clippy() -> bool {
     works(&["clippy", "--version"])

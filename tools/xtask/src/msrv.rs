@@ -31,22 +31,12 @@ pub fn check_product(report: &mut Report) -> Result<(), Failure> {
     let crates = packaging::publishable()?;
     let crates = crates.iter().map(String::as_str).chain(["kumi"]);
     let packages: Vec<&str> = crates.flat_map(|name| ["--package", name]).collect();
-    check(report, "compiling with Rust", &packages)
+    if compile(report, "compiling with Rust", &packages)? { Ok(()) } else { lint(report) }
 }
 
 /// Adds the step for all targets of the workspace.
 pub fn check_all(report: &mut Report) -> Result<(), Failure> {
-    check(report, "compiling everything with Rust", &["--workspace", "--all-targets"])
-}
-
-fn check(report: &mut Report, what: &str, packages: &[&str]) -> Result<(), Failure> {
-    match toolchain()? {
-        Ok(toolchain) => compile(report, &toolchain, what, packages),
-        Err(why) => {
-            report.skip(&format!("{what} {STATED}"), &why);
-            lint(report)
-        }
-    }
+    compile(report, "compiling everything with Rust", &["--workspace", "--all-targets"]).map(drop)
 }
 
 /// Compares the stated version with those of all dependencies on this platform.
@@ -68,23 +58,25 @@ fn dependencies(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn compile(
-    report: &mut Report,
-    toolchain: &Toolchain,
-    what: &str,
-    packages: &[&str],
-) -> Result<(), Failure> {
-    let mut check = match toolchain {
-        Toolchain::Own => workspace::cargo(),
-        Toolchain::Rustup => {
+/// Adds the step `what`. Returns false if there is no toolchain of the stated version.
+fn compile(report: &mut Report, what: &str, packages: &[&str]) -> Result<bool, Failure> {
+    let name = format!("{what} {STATED}");
+    let mut check = match toolchain()? {
+        Ok(Toolchain::Own) => workspace::cargo(),
+        Ok(Toolchain::Rustup) => {
             let mut rustup = workspace::program("rustup");
             rustup.args(["run", STATED, "cargo"]);
             rustup
         }
+        Err(why) => {
+            report.skip(&name, &why);
+            return Ok(false);
+        }
     };
     check.arg("check").args(packages).args(["--locked", "--target-dir"]);
     check.arg(workspace::target().join("msrv"));
-    report.run_step(&format!("{what} {STATED}"), &mut check)
+    report.run_step(&name, &mut check)?;
+    Ok(true)
 }
 
 fn lint(report: &mut Report) -> Result<(), Failure> {
