@@ -164,7 +164,9 @@ impl Shape {
     }
 }
 
-/// A new microprocess that lacks its packet. Not dropped, but launched.
+/// A new microprocess without its packet. The caller writes the packet, then calls
+/// [`Opened::launch`].
+#[must_use = "its slot is lost unless it is launched"]
 struct Opened {
     mp: &'static Mp,
     /// Where its packet belongs.
