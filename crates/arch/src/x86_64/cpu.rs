@@ -217,7 +217,7 @@ pub unsafe fn set_gs_base(record: usize) {
 }
 
 /// Returns the address that [`set_gs_base`] set on the calling kernel thread, or 0.
-/// Async-signal-safe.
+/// Async-signal-safe after the first call, which reads the settings as [`fsgsbase`] does.
 #[must_use]
 pub fn gs_base() -> usize {
     let gs: usize;

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use kumihimo_arch::{interrupted, kernel};
+use kumihimo_arch::{cpu, interrupted, kernel};
 
 /// Signals are numbered 1 to 64.
 const SIGNALS: usize = 65;
@@ -44,6 +44,8 @@ pub(crate) fn install(signal: i32, handler: Handler) -> io::Result<()> {
     if *installed >> (signal - 1) & 1 == 1 {
         return Ok(());
     }
+    // The first call reads the settings, which allocates: a handler must not be the first to call.
+    let _ = cpu::gs_base();
     let action = action(handler as *const () as usize, discarded_signals());
     // Before sigaction: a thread that finds this handler installed must recognise it as ours.
     OURS[signal as usize].store(handler as *const () as usize, Ordering::Relaxed);
