@@ -228,6 +228,9 @@ impl<S: Subject> Pair<S> {
             }
             _ => {}
         }
+        if subject == model {
+            return Ok(());
+        }
         match subject.iter().zip(&model).position(|(subject, model)| subject != model) {
             Some(byte) => Err(format!(
                 "byte {} is {:#x}, expected {:#x} (read of {length} at {at})",

@@ -45,7 +45,7 @@ impl Scratch {
         let file = File::options().write(true).truncate(true).open(&self.0)?;
         file.set_len(image.len() as u64)?;
         for (number, piece) in image.chunks(PIECE).enumerate() {
-            if piece.iter().any(|byte| *byte != 0) {
+            if piece != &[0; PIECE][..piece.len()] {
                 file.write_all_at(piece, (number * PIECE) as u64)?;
             }
         }
