@@ -239,6 +239,28 @@ pub mod runtime {
 }
 
 #[cfg(target_os = "linux")]
+/// Counters of single microprocesses: switches, waits, wake-up latency, CPU time. `kumi top` shows
+/// them for a running program; [`runtime::metrics`](runtime::metrics()) has those of the whole.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::{observe, thread};
+///
+/// let one = thread::spawn(thread::park);
+/// let id = one.thread().id().resource().expect("it is a microprocess");
+/// while observe::counters(id).is_some_and(|of| of.stack_in_use.is_none()) {
+///     thread::yield_now();
+/// }
+/// one.thread().unpark();
+/// one.join().unwrap();
+/// ```
+pub mod observe {
+    #[doc(inline)]
+    pub use kumihimo_runtime::counters::{Counters, Waits, account, counters};
+}
+
+#[cfg(target_os = "linux")]
 /// Observation and control of every microprocess of the machine, as by the commands `kumi ps`,
 /// `kumi suspend` and others.
 ///

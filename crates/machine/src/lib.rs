@@ -37,6 +37,7 @@
 //! Each module uses only those above it:
 //!
 //! - [`handler`]: requests and answers, and the trait with which the runtime answers.
+//! - [`top`]: query and answer of `kumi top`.
 //! - [`protocol`]: requests and answers as lines of JSON.
 //! - [`descriptors`]: the descriptors that the child of a fork must close.
 //! - [`disposal`]: closes descriptors of peers on kernel threads made for it.
@@ -55,9 +56,11 @@ pub mod disposal;
 mod error;
 pub mod gates;
 pub mod handler;
+mod microprocess;
 mod neighbour;
 pub mod peer_socket;
 pub mod protocol;
 pub mod space;
+pub mod top;
 
 pub use client::{Error, Machine, Neighbour};

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::handler::{Action, Done, Metric, Microprocess, Refused, Resource, Space};
 use crate::peer_socket::PeerSocket;
 use crate::protocol::{ActionResult, Bytes, MOST_BYTES, Request, Text};
+use crate::top::{TopItem, TopQuery};
 
 /// A long list arrives in parts. The time limit applies to each wait, and this multiple of it to
 /// the whole list.
@@ -241,6 +242,17 @@ impl Neighbour {
     /// ```
     pub fn backtrace(&mut self, id: Id) -> Result<String, Error> {
         self.one(&Request::Backtrace { id }).map(|Text { text }| text)
+    }
+
+    /// Returns totals, and some microprocesses with their counters, for `kumi top`. Blocks the
+    /// kernel thread within the time limit.
+    ///
+    /// # Errors
+    /// Returns [`Refused::Unsupported`] if the address space has no counters, or an [`Error`] of
+    /// any other kind.
+    #[doc(hidden)]
+    pub fn top(&mut self, query: &TopQuery) -> Result<Vec<TopItem>, Error> {
+        self.all(&Request::Top { query: query.clone() })
     }
 
     /// Lists all metrics. Blocks the kernel thread within the time limit.

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::handler::{Action, Done, Refused};
+use crate::top::TopQuery;
 
 /// Version of the protocol. It changes whenever an older peer would misinterpret a message.
 pub const PROTOCOL: u32 = 1;
@@ -70,6 +71,12 @@ pub enum Request {
     Backtrace {
         /// The microprocess.
         id: Id,
+    },
+    /// Lists totals, and some microprocesses with their counters.
+    Top {
+        /// What is asked for.
+        #[serde(flatten)]
+        query: TopQuery,
     },
     /// Lists all metrics.
     Metrics,
@@ -236,6 +243,7 @@ mod tests {
             Request::Act { id: id(), action: Action::Suspend },
             Request::Act { id: id(), action: Action::Priority(63) },
             Request::Backtrace { id: id() },
+            Request::Top { query: TopQuery { limit: 20, exact: Some(true), ..Default::default() } },
             Request::Metrics,
             Request::Trace,
         ] {

@@ -87,6 +87,12 @@ pub mod thread {
     pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
 }
 
+/// Counters of microprocesses.
+#[cfg(not(loom))]
+pub mod counters {
+    pub use crate::observe::counters::{Counters, Waits, account, counters};
+}
+
 /// The number of virtual processors in use, while the runtime runs.
 #[cfg(not(loom))]
 pub mod retirement {

@@ -26,6 +26,9 @@ pub struct Place {
     pub number: u16,
     /// ID, if one was given.
     id: Option<Id>,
+    /// A number that may be the ID of a process: beyond those of address spaces, it can be nothing
+    /// else. Otherwise an address space with that number comes first.
+    pid: Option<u32>,
 }
 
 /// A single target: a microprocess by ID (`12.42.7`) or by a name that is unique in its address
@@ -50,7 +53,13 @@ pub enum Target {
 impl Place {
     /// Any address space with this number.
     pub fn of(number: u16) -> Place {
-        Place { number, id: None }
+        Place { number, id: None, pid: None }
+    }
+
+    /// Whether both are the same as far as known without asking.
+    pub fn is_same(self, other: Place) -> bool {
+        let same = self.number == other.number && self.id == other.id;
+        same && (self.number != 0 || self.pid == other.pid)
     }
 }
 
@@ -62,13 +71,19 @@ impl FromStr for Place {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Place, String> {
+        let pid = text.parse().ok().filter(|n: &u32| *n > 0 && n.to_string() == text);
         if let Some(number) = space_number(text) {
-            return Ok(Place::of(number));
+            return Ok(Place { number, id: None, pid });
+        }
+        if pid.is_some() {
+            return Ok(Place { number: 0, id: None, pid });
         }
         match text.parse::<Id>() {
-            Ok(id) if id.kind() == Kind::SPACE => Ok(Place { number: here(id)?, id: Some(id) }),
+            Ok(id) if id.kind() == Kind::SPACE => {
+                Ok(Place { number: here(id)?, id: Some(id), pid: None })
+            }
             _ => Err(format!(
-                "{text:?} is no address space: expected its number, 1 to {}, or its id, for example 12.space.0.7 (see kumi ps --spaces)",
+                "{text:?} is no address space: expected its number, 1 to {}, its id, for example 12.space.0.7, or its process id (see kumi ps --spaces)",
                 SPACES - 1
             )),
         }
@@ -282,18 +297,41 @@ pub fn neighbours(
         let all = machine.spaces().map_err(|e| e.to_string())?;
         return Ok((all.into_iter().map(|n| (Place::of(n.number()), n)).collect(), true));
     }
-    let mut found = Vec::new();
+    let mut found: Vec<(Place, Neighbour)> = Vec::new();
     let mut whole = true;
     for place in places {
-        match machine.neighbour(place.number) {
-            Ok(neighbour) => found.push((*place, neighbour)),
-            Err(error) => {
-                complain(&error);
+        let there = match (machine.neighbour(place.number), place.pid) {
+            (Ok(neighbour), _) if place.number != 0 => Ok((*place, neighbour)),
+            (Err(error), None) => Err(error.to_string()),
+            (Ok(_), None) => Err("no address space has number 0".to_owned()),
+            (_, Some(pid)) => of_process(machine, pid),
+        };
+        match there {
+            // Given twice, once by its process.
+            Ok((at, other))
+                if at != *place && found.iter().any(|(_, one)| one.number() == other.number()) => {}
+            Ok(there) => found.push(there),
+            Err(why) => {
+                complain(&why);
                 whole = false;
             }
         }
     }
     Ok((found, whole))
+}
+
+/// The address space of process `pid`.
+fn of_process(machine: &Machine, pid: u32) -> Result<(Place, Neighbour), String> {
+    let all = machine.spaces().map_err(|e| e.to_string())?;
+    let asked = each(all, |neighbour| neighbour.space().is_ok_and(|space| space.pid == pid));
+    let found = asked.into_iter().find_map(|(neighbour, is_it)| is_it.then_some(neighbour));
+    let found = found.map(|neighbour| (Place::of(neighbour.number()), neighbour));
+    found.ok_or_else(|| {
+        let place = space_number(&pid.to_string()).map_or_else(String::new, |number| {
+            format!("there is no address space {number} in {}, and ", machine.path().display())
+        });
+        format!("{place}no address space there has process id {pid}: see kumi ps --spaces")
+    })
 }
 
 /// Calls `ask` for all items in parallel. The results have the order of the items.
@@ -339,11 +377,14 @@ mod tests {
     #[test]
     fn names_and_ids_are_parsed() {
         let id: Id = "12.42.7".parse().unwrap();
-        assert_eq!("12".parse(), Ok(Target::Space(Place::of(12))));
+        let twelve = Place { pid: Some(12), ..Place::of(12) };
+        assert_eq!("12".parse(), Ok(Target::Space(twelve)));
+        let process = Place { pid: Some(4_711), ..Place::of(0) };
+        assert_eq!("4711".parse(), Ok(Target::Space(process)));
         let space: Id = "12.space.0.7".parse().unwrap();
         assert_eq!(
             "12.space.0.7".parse(),
-            Ok(Target::Space(Place { number: 12, id: Some(space) }))
+            Ok(Target::Space(Place { id: Some(space), ..Place::of(12) }))
         );
         assert_eq!("12.42.7".parse(), Ok(Target::One(One::Id(id))));
         assert_eq!("12.microprocess.42.7".parse(), Ok(Target::One(One::Id(id))));
@@ -356,7 +397,6 @@ mod tests {
         for (text, why) in [
             ("", "no address space"),
             ("0", "no address space"),
-            ("4096", "no address space"),
             ("012", "no address space"),
             ("-1", "no address space"),
             ("worker", "no address space"),

@@ -427,6 +427,13 @@ fn answer(
         }
         Request::Act { id, action } => to.put(&ActionResult { done: answer.act(*id, *action)? }),
         Request::Backtrace { id } => to.put(&Text { text: answer.backtrace(*id)? }),
+        Request::Top { query } => {
+            answer.top(query, &mut |item| {
+                count += 1;
+                to.put(&item);
+            })?;
+            return Ok(count);
+        }
         Request::Metrics => {
             let refused = Metric {
                 name: "kumihimo_control_refused_total".into(),

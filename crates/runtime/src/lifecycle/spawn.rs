@@ -289,6 +289,12 @@ fn prepare(
     mp.bounded.set(scope.is_some_and(|scope| scope.deadline().is_some()));
     mp.outcome_dropped.set(false);
     mp.sticky.begin(order.bound);
+    mp.switches.store(0, Ordering::Relaxed);
+    mp.wake_is_timed.set(false);
+    if mp.is_counted.load(Ordering::Relaxed) {
+        mp.is_counted.store(false, Ordering::Relaxed);
+        mp.counters.reset();
+    }
     if let Some(on_block) = order.on_block {
         on_block(mp.fs.get());
     }

@@ -7,6 +7,7 @@
 #[cfg(not(loom))]
 pub(crate) mod after_switch;
 pub(crate) mod attributes;
+pub(crate) mod counters;
 #[cfg(not(loom))]
 pub(crate) mod foreign_thread;
 pub(crate) mod id_prefix;

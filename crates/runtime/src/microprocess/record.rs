@@ -4,7 +4,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ use kumihimo_resource::id::{Printed, Serial};
 use kumihimo_resource::locking::Claim;
 
 use crate::microprocess::attributes::{self, OwnAttributes};
+use crate::microprocess::counters::Counters;
 use crate::microprocess::id_prefix;
 use crate::microprocess::protocol::state::{Phase, State, Wake};
 use crate::microprocess::protocol::wake_flag::WakeFlag;
@@ -48,6 +49,8 @@ pub(crate) struct Mp {
     /// Whether it is being handed over from one VP's queue to another's, with its place.
     pub(crate) handed: Cell<bool>,
     pub(crate) wait_kind: AtomicU8,
+    /// Whether the waker has read the clock: see [`Counters::woken_at`].
+    pub(crate) wake_is_timed: Cell<bool>,
     /// VP on which it last ran.
     pub(crate) home: AtomicU16,
     pub(crate) wait_object: AtomicUsize,
@@ -58,16 +61,24 @@ pub(crate) struct Mp {
     /// Number of the current timer. Timer entries with another number are stale.
     pub(crate) timer: AtomicU32,
     pub(crate) class: Cell<Class>,
-    pub(crate) slot_end: Cell<*mut u8>,
+    /// Whether a counter is not zero.
+    pub(crate) is_counted: AtomicBool,
     /// See [`crate::lifecycle::join`].
     pub(crate) join: AtomicUsize,
+    /// Start of its current or last wait, on the instance's clock.
+    pub(crate) waits_since: AtomicU64,
     /// Whether it dropped its outcome itself, because no handle will take it.
     pub(crate) outcome_dropped: Cell<bool>,
     pub(crate) panicked: Cell<bool>,
     /// Whether its scope has a deadline.
     pub(crate) bounded: Cell<bool>,
+    /// Lock of this resource, for the lock designs with one lock per resource.
+    pub(crate) claim: Claim,
+    /// Number of switches away from the microprocess, modulo 2^32: see [`Mp::count_switch`].
+    pub(crate) switches: AtomicU32,
     /// Version of its attributes: see [`crate::microprocess::attributes`].
     pub(crate) attributes_version: Cell<u64>,
+    pub(crate) slot_end: Cell<*mut u8>,
     /// The scope that waits for its end.
     pub(crate) scope: Cell<Option<NonNull<ScopeHead>>>,
     /// When its timer is due, on the instance's clock. For reports.
@@ -88,16 +99,16 @@ pub(crate) struct Mp {
     pub(crate) linking: Cell<i32>,
     /// Set by the wakers of the future that the microprocess drives.
     pub(crate) wake_flag: WakeFlag,
+    /// The record that was created after this one: see [`crate::memory::pool::for_each`].
+    pub(crate) newer: AtomicPtr<Mp>,
+    /// Begins a cache line with the waits, which the end of a wait accesses.
+    pub(crate) counters: Counters,
     pub(crate) sticky: Sticky,
     /// Deadline that it inherits from the innermost scope.
     pub(crate) deadline: Cell<Option<Instant>>,
     /// Accounting for policies that are not static: see [`crate::priority::placement`].
     pub(crate) account: Cell<Account>,
     pub(crate) own_attributes: OwnAttributes,
-    /// Lock of this resource, for the lock designs with one lock per resource.
-    pub(crate) claim: Claim,
-    /// The record that was created after this one: see [`crate::memory::pool::for_each`].
-    pub(crate) newer: AtomicPtr<Mp>,
 }
 
 /// The part of a scope to which the records of its children refer: the first field of the scope's
@@ -129,6 +140,12 @@ const _: () = assert!(
         || std::mem::offset_of!(Mp, attributes_version) / 64
             == std::mem::offset_of!(Mp, level) / 64
 );
+// A switch writes it.
+const _: () = assert!(
+    cfg!(loom) || std::mem::offset_of!(Mp, switches) / 64 == std::mem::offset_of!(Mp, level) / 64
+);
+// The end of a wait writes a part, which is within one line.
+const _: () = assert!(cfg!(loom) || std::mem::offset_of!(Mp, counters).is_multiple_of(64));
 
 /// Returns the number of bytes by which the top of a slot is shifted (cache colouring). Slots are
 /// whole pages apart. Unshifted, all records, block headers and stack tops would fall into the same
@@ -187,6 +204,21 @@ impl Mp {
         context.store(to, Ordering::Release);
     }
 
+    /// Counts a switch away from it. Its carrier only.
+    #[inline(always)]
+    pub(crate) fn count_switch(&self) {
+        let n = self.switches.load(Ordering::Relaxed).wrapping_add(1);
+        self.switches.store(n, Ordering::Relaxed);
+        if n == 0 {
+            self.counters.carry_switches(&self.is_counted);
+        }
+    }
+
+    /// Returns the number of switches away from it.
+    pub(crate) fn switches(&self) -> u64 {
+        self.counters.switches_above() + u64::from(self.switches.load(Ordering::Relaxed))
+    }
+
     /// Writes the record of a fresh slot below `top`.
     ///
     /// # Safety
@@ -208,6 +240,11 @@ impl Mp {
             inherited: AtomicU8::new(NO_INHERITANCE),
             level: Cell::new(0),
             handed: Cell::new(false),
+            wake_is_timed: Cell::new(false),
+            is_counted: AtomicBool::new(false),
+            switches: AtomicU32::new(0),
+            waits_since: AtomicU64::new(0),
+            counters: Counters::new(),
             home: AtomicU16::new(0),
             class: Cell::new(class),
             slot_end: Cell::new(slot_end),

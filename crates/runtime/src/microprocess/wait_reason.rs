@@ -108,6 +108,34 @@ impl Wait {
     }
 }
 
+/// Returns the name of an encoded kind, for counters.
+pub(crate) fn kind_name(kind: u8) -> &'static str {
+    match Wait::decode(kind, 0) {
+        Some(Wait::Park) => "unpark",
+        Some(Wait::Sleep) => "clock",
+        Some(Wait::Join(_)) => "join",
+        Some(Wait::Mutex(_)) => "mutex",
+        Some(Wait::RwLock(_)) => "rwlock",
+        Some(Wait::Condvar(_)) => "condvar",
+        Some(Wait::Barrier(_)) => "barrier",
+        Some(Wait::Once(_)) => "once",
+        Some(Wait::Semaphore(_)) => "semaphore",
+        Some(Wait::Channel(_)) => "channel",
+        Some(Wait::Select) => "select",
+        Some(Wait::Message(_)) => "message",
+        Some(Wait::Io(_) | Wait::Idle(_)) => "descriptor",
+        Some(Wait::Scope) => "scope",
+        Some(Wait::Blocking) => "blocking",
+        Some(Wait::Batch) => "batch",
+        Some(Wait::Future) => "future",
+        Some(Wait::Futex(_)) => "futex",
+        Some(Wait::Descriptors) => "descriptors",
+        Some(Wait::Signal) => "signal",
+        Some(Wait::Gate(_)) => "gate",
+        None => "unknown",
+    }
+}
+
 impl std::fmt::Display for Wait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

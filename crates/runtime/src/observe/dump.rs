@@ -155,7 +155,7 @@ pub(crate) fn backtraces(of: &[Ref]) -> Vec<String> {
     })
 }
 
-fn render(trace: &Trace, symbols: &mut Symbols) -> String {
+pub(crate) fn render(trace: &Trace, symbols: &mut Symbols) -> String {
     let mut text = String::new();
     if let Some(address) = trace.begins_with {
         let _ = writeln!(text, "     has not begun: {}", symbols.name(address));
@@ -230,7 +230,7 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
 
 /// Returns the saved stack pointer. Other threads write it while they switch, so it is read as in
 /// [`crate::microprocess::prefetch::prefetch_stack`].
-fn context(mp: &'static Mp) -> usize {
+pub(crate) fn context(mp: &'static Mp) -> usize {
     // SAFETY: records live for ever, and a context is one word.
     unsafe { AtomicPtr::from_ptr(mp.context.get().cast::<*mut u8>()) }
         .load(Ordering::Acquire)
@@ -242,7 +242,7 @@ pub(crate) fn waits_for_its_turn(mp: &'static Mp) -> bool {
 }
 
 /// Returns the backtrace of a waiting or queued microprocess, from its saved context.
-fn still(who: Ref, walker: &mut Walker) -> Option<Trace> {
+pub(crate) fn still(who: Ref, walker: &mut Walker) -> Option<Trace> {
     let (low, top) = (pool::bounds(who.mp).0.addr(), who.mp.stack_top().addr());
     walker.walk(low..top, || who.is_alive().then(|| From::Saved(context(who.mp))))
 }

@@ -171,6 +171,12 @@ pub struct VpMetrics {
     pub locks: u64,
     /// Number of lost races for an item (`steal`).
     pub steal_retries: u64,
+    /// Times in nanoseconds between wake-up and run, of the wake-ups that were timed (about one of
+    /// 100 us): entry n is the number of times below 2^n that are in no earlier entry.
+    pub wake_latency: [u64; 32],
+    /// Numbers of runnable microprocesses at the samples (one of about 5 ms while any VP runs), by
+    /// powers of two as in `wake_latency`.
+    pub queue_lengths: [u64; 32],
 }
 
 /// Returns a snapshot of the running runtime's counters, or `None` if none runs.
@@ -222,6 +228,8 @@ impl Instance {
                     lock_waits: q.lock_waits,
                     locks: q.locks,
                     steal_retries: q.steal_retries,
+                    wake_latency: vp.wake_latency.read(),
+                    queue_lengths: vp.queue_lengths.read(),
                 }
             })
             .collect();

@@ -4,6 +4,7 @@
 //! Readers load values that carriers publish. They stop no thread, except one whose running stack
 //! is sampled. May use `lifecycle` and the rooms that `lifecycle` may use.
 
+pub mod counters;
 pub(crate) mod deadlock;
 pub mod debug;
 pub(crate) mod dump;

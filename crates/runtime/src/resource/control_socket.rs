@@ -4,15 +4,13 @@
 //! instance that runs at that moment, if any. It reads what carriers and wakers write, with plain
 //! loads. It stops no thread, except one whose backtrace is requested while it runs.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 
-use kumihimo_events::Slot;
 use kumihimo_machine::handler::{
-    Action, ControlHandler, Done, Metric, Microprocess, Refused, Resource, Space, State,
+    Action, ControlHandler, Done, Metric, Microprocess, Refused, Resource, Space,
 };
+use kumihimo_machine::top::{TopItem, TopQuery};
 use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::table::{Command, Error, table};
 
@@ -20,13 +18,13 @@ use crate::kernel_thread::{affinity, kernel_slice};
 use crate::lifecycle::suspend::{self, Suspended};
 use crate::memory::pool;
 use crate::microprocess::identity;
-use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
 use crate::observe::{dump, metrics};
 use crate::process::board;
 use crate::process::mode::{Mode, mode};
+use crate::resource::threads::Threads;
+use crate::resource::top;
 use crate::scheduler::instance::{self, Instance};
-use crate::scheduler::thread_place;
 
 /// The control socket's view of the process, whichever runtime runs.
 #[derive(Debug)]
@@ -34,71 +32,6 @@ pub(crate) struct ControlSocket;
 
 /// Reads the metrics of gates, which are a crate above this one.
 pub(crate) static GATE_METRICS: OnceLock<fn() -> Vec<Metric>> = OnceLock::new();
-
-/// The microprocesses that are on a kernel thread, by ID.
-struct Threads(HashMap<u64, OnThread>);
-
-#[derive(Clone, Copy)]
-struct OnThread {
-    tid: i32,
-    vp: Option<u16>,
-}
-
-impl Threads {
-    fn of(instance: &Instance) -> Threads {
-        let on = |slot: &Slot| {
-            let tid = slot.tid.load(Ordering::Acquire);
-            let vp = thread_place::vp_under(instance, slot);
-            let has = vp.is_some() || thread_place::has_microprocess(slot);
-            let id = slot.microprocess.load(Ordering::Relaxed);
-            (tid != 0 && has)
-                .then_some((id, OnThread { tid: tid as i32, vp: vp.map(|vp| vp as u16) }))
-        };
-        Threads(instance.kernel.slots().filter_map(on).collect())
-    }
-
-    /// Returns the state of a microprocess, or `None` if it has ended or another life uses the
-    /// record.
-    fn see(&self, mp: &'static Mp) -> Option<Microprocess> {
-        let who = mp.reference();
-        let phase = mp.state.phase();
-        let on = self.0.get(&who.id()).copied();
-        let suspended = mp.state.is_suspended();
-        let state = match phase {
-            Phase::Suspended => State::Suspended,
-            Phase::Parked if suspended => State::Suspended,
-            Phase::Parked => State::Waiting,
-            Phase::Live => match on {
-                Some(OnThread { vp: Some(_), .. }) => State::Running,
-                Some(_) => State::Blocked,
-                None if suspended => State::Suspended,
-                None => State::Runnable,
-            },
-            Phase::Free | Phase::Done | Phase::Abandoned => return None,
-        };
-        let waits_for = match phase {
-            Phase::Parked => mp.waits_for().map(|wait| wait.to_string()),
-            _ => None,
-        };
-        let name = (mp.label_len.load(Ordering::Acquire) != 0).then(|| mp.name_text());
-        let seen = Microprocess {
-            id: Id::from_bits(who.id())?,
-            name,
-            state,
-            stopping: suspended && state != State::Suspended,
-            waits_for,
-            priority: mp.priority.load(Ordering::Relaxed),
-            inherited: mp.inherited(),
-            vp: on.and_then(|on| on.vp).unwrap_or_else(|| mp.home.load(Ordering::Relaxed)),
-            kernel_thread: on
-                .filter(|_| matches!(state, State::Running | State::Blocked))
-                .map(|on| on.tid),
-            sticky: mp.sticky.reason().map(|why| why.name().to_owned()),
-        };
-        // Otherwise the record belongs to another life by now.
-        who.is_current().then_some(seen)
-    }
-}
 
 /// Finds the living microprocess with that ID.
 fn find(id: Id) -> Result<Ref, Refused> {
@@ -247,6 +180,14 @@ impl ControlHandler for ControlSocket {
         }
         let who = find(id)?;
         dump::one(who).ok_or_else(|| stale(id))
+    }
+
+    fn top(&self, query: &TopQuery, each: &mut dyn FnMut(TopItem)) -> Result<(), Refused> {
+        if Instance::one_to_one() {
+            return Err(no_microprocesses());
+        }
+        top::answer(query, each);
+        Ok(())
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -10,3 +10,5 @@ pub(crate) mod control_socket;
 pub mod kind_table;
 pub mod membership;
 pub mod region;
+mod threads;
+mod top;

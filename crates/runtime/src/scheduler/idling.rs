@@ -51,6 +51,7 @@ impl Carrier {
                 }
             }
             let vp = self.vp();
+            let left_at = vp.left_at.take();
             let is_retired = vp.is_retired();
             let next = vp.promised.take().or_else(|| {
                 if is_retired {
@@ -71,7 +72,7 @@ impl Carrier {
                 None if vp.instance().stopped() => break,
                 None => {
                     self.kernel_thread().clear_shown();
-                    let found = vp.idle(&mut nap);
+                    let found = vp.idle(&mut nap, left_at);
                     if found.is_none() && vp.is_less_in_need(since.unwrap_or(0)) {
                         return self.pass_on();
                     }
@@ -121,11 +122,13 @@ impl Vp {
             && instance.kernel.has_unserved_vp(self.index as u32)
     }
 
-    /// Waits until there is something to run. May return `None` spuriously.
+    /// Waits until there is something to run. May return `None` spuriously. `left_at` is the time
+    /// if it was just read, or 0.
     #[cold]
-    fn idle(&self, nap: &mut Duration) -> Option<&'static Mp> {
+    fn idle(&self, nap: &mut Duration, left_at: u64) -> Option<&'static Mp> {
         let instance = self.instance();
-        let since = instance.now();
+        let since = if left_at == 0 { instance.now() } else { left_at };
+        self.set_coarse(since);
         let answered = self.is_peer_turn();
         let is_retired = self.is_retired();
         let count = if is_retired { &instance.resting_vps } else { &instance.idle_vps };
@@ -139,6 +142,8 @@ impl Vp {
             self.idle.worth_waking_at.store(worth_waking_at, Ordering::Relaxed);
             self.sleep(nap, now)
         };
+        self.set_coarse(up);
+        self.time_wake_at(up);
         count.fetch_sub(1, Ordering::SeqCst);
         instance.kernel.start_timekeeper();
         let idle = &self.counters.idle_ns;

@@ -93,6 +93,10 @@ pub(crate) struct Instance {
     pub(crate) stood_aside: AtomicU64,
     /// When the timekeeper scans next: see [`crate::upcall::timekeeper`].
     pub(crate) tick_at: AtomicU64,
+    /// When the timekeeper samples the CPU time next, and the CPU time of each slot's thread at its
+    /// last sample: see [`crate::upcall::cpu_sample`].
+    pub(crate) sample_at: AtomicU64,
+    pub(crate) sampled_cpu: Box<[AtomicU64]>,
     /// Sum of the VPs' switches when the timekeeper last found them all idle.
     pub(crate) switches_seen: AtomicU64,
     /// When all VPs last rescanned the board for lost notifications, on this instance's clock.
@@ -108,6 +112,9 @@ pub(crate) struct Instance {
     _seats: BoardSeats,
     me: Weak<Instance>,
 }
+
+/// Number of kernel threads whose CPU time is sampled at most.
+const MOST_SAMPLED: usize = 1 << 14;
 
 static CURRENT: AtomicPtr<Instance> = AtomicPtr::new(std::ptr::null_mut());
 /// Whether the instance's event source is `off`. A static of its own, because every call that may
@@ -217,6 +224,7 @@ impl Instance {
                         .ok()
                 })
                 .collect();
+            let sampled = kernel.limit().threads.min(MOST_SAMPLED);
             Instance {
                 vps: vps.into(),
                 queues,
@@ -250,6 +258,8 @@ impl Instance {
                 injected: AtomicU64::new(0),
                 stood_aside: AtomicU64::new(0),
                 tick_at: AtomicU64::new(0),
+                sample_at: AtomicU64::new(0),
+                sampled_cpu: (0..sampled).map(|_| AtomicU64::new(0)).collect(),
                 switches_seen: AtomicU64::new(0),
                 rescanned_at: AtomicU64::new(0),
                 deadlock_seen: AtomicBool::new(false),

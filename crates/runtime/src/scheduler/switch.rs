@@ -7,6 +7,7 @@
 //! the VP switches to its kernel thread's own stack (`idling.rs`).
 
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 use kumihimo_arch::cpu;
 use kumihimo_policy::{Priority, Why};
@@ -28,8 +29,28 @@ impl Carrier {
         vp.look_around();
         vp.run_batch_if_due();
         match vp.pick() {
-            Some(next) => self.switch(next, after),
-            None => self.switch_to_idle(after),
+            Some(next) => {
+                if after == AfterSwitch::Park {
+                    self.begin_wait(vp.coarse_now());
+                }
+                self.switch(next, after)
+            }
+            None => {
+                // The VP reads the clock before it idles in any case.
+                vp.left_at.set(vp.instance().now());
+                if after == AfterSwitch::Park {
+                    self.begin_wait(vp.left_at.get());
+                }
+                self.switch_to_idle(after)
+            }
+        }
+    }
+
+    /// Records when the wait of the running microprocess begins.
+    #[inline(always)]
+    fn begin_wait(&self, now: u64) {
+        if let Some(mp) = self.running() {
+            mp.waits_since.store(now, Ordering::Relaxed);
         }
     }
 
@@ -144,6 +165,9 @@ impl Carrier {
     #[inline(always)]
     pub(crate) fn switch_to_idle(self, after: AfterSwitch) -> Carrier {
         let kt = self.kernel_thread();
+        if self.has_vp() {
+            self.vp().account_block();
+        }
         let (context, fs) = (kt.idle.get(), kt.fs);
         // SAFETY: the context of the carrier's own stack was saved when it ran its first
         // microprocess, and has not been resumed since.
@@ -234,6 +258,7 @@ impl Carrier {
         } else {
             // SAFETY: the running microprocess's record.
             let me = unsafe { &*me };
+            me.count_switch();
             (me.context.get(), if me.fs.get() == 0 { kt.fs } else { me.fs.get() })
         };
         // SAFETY: the caller's promise. Only `arrive`, on the new stack, publishes the old context
@@ -263,9 +288,25 @@ impl Carrier {
         }
         match vp.resched.get() {
             Some(_) if self.must_suspend() => self.leave(AfterSwitch::Suspend),
-            Some(Why::Outranked) => self.give_way_to_higher(),
-            Some(why) => self.give_way(why),
+            Some(why) => self.preempt(why),
             None => self,
         }
+    }
+
+    /// Gives way for `why`, and counts a preemption if another microprocess has run.
+    #[inline(never)]
+    fn preempt(self, why: Why) -> Carrier {
+        let preempted = self.running().map(|mp| (mp, mp.switches.load(Ordering::Relaxed)));
+        let carrier = match why {
+            Why::Outranked => self.give_way_to_higher(),
+            _ => self.give_way(why),
+        };
+        if let Some((mp, before)) = preempted
+            && mp.switches.load(Ordering::Relaxed) != before
+        {
+            mp.counters.count_preemption();
+            mp.is_counted.store(true, Ordering::Relaxed);
+        }
+        carrier
     }
 }

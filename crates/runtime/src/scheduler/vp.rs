@@ -8,6 +8,7 @@
 //! `Carrier` accesses. The shared half consists of atomics that any thread may access.
 
 mod core_claim;
+pub(crate) mod measure;
 mod quantum;
 mod ready;
 mod rebalance;
@@ -44,6 +45,7 @@ use crate::priority::priority_requests::PriorityRequests;
 use crate::priority::turn_clock::{SLOW_STEPS_EVERY, TurnClock};
 use crate::priority::turn_wait::TurnWait;
 use crate::process::board::BoardSeats;
+use crate::scheduler::vp::measure::Histogram;
 use crate::syscall::batch_queue::BatchQueue;
 
 /// Minimum interval between two polls for ready descriptors while microprocesses are runnable, in
@@ -91,6 +93,12 @@ pub(crate) struct Vp {
     pub(super) look_every: Cell<u32>,
     pub(super) looked_ns: Cell<u64>,
     pub(in crate::scheduler) polled_ns: Cell<u64>,
+    /// See [`measure`].
+    pub(super) coarse_ns: AtomicU64,
+    pub(super) times_next_wake: Cell<bool>,
+    pub(super) wake_timed_at: Cell<u64>,
+    /// When the running microprocess left for the idle loop; 0: not known.
+    pub(super) left_at: Cell<u64>,
     /// The queue may be empty, and the timekeeper was notified of that: see
     /// [`crate::upcall::timekeeper`].
     pub(crate) alone: Cell<bool>,
@@ -99,6 +107,14 @@ pub(crate) struct Vp {
     /// When the VP last woke up, on the instance's clock.
     pub(crate) up_since: Cell<u64>,
     pub(super) keeps_account: bool,
+    /// Whether a switch reads the clock: for the policy, or for exact accounting.
+    pub(super) books: AtomicBool,
+    /// See [`Vp::account_exactly`].
+    pub(super) exact_period: Cell<u32>,
+    pub(super) exact_since: Cell<u64>,
+    pub(super) exact_running: Cell<*const Mp>,
+    /// Kernel thread, time and CPU time of the last reading of the CPU clock.
+    pub(super) exact_cpu: Cell<(u32, u64, u64)>,
     pub(super) fsgsbase: bool,
     pub(super) standing_offset: isize,
     /// See [`tls::Tls::lines`].
@@ -145,6 +161,10 @@ pub(crate) struct Vp {
     pub(super) retired: AtomicBool,
     pub(super) core_claim: CoreClaim,
     pub(crate) priority_requests: PriorityRequests,
+    /// Latencies of the timed wake-ups, in nanoseconds. Written by the owner.
+    pub(crate) wake_latency: Histogram,
+    /// Lengths of the run queue at the samples of the timekeeper, which writes them.
+    pub(crate) queue_lengths: Histogram,
 }
 
 // SAFETY: the owner's half is accessed only through a `Carrier`, which is not `Send`; the slot
@@ -172,6 +192,11 @@ impl Vp {
         let idle = Idle::new(seats.row, index, &poller, Unparker::new(kernel, index))?;
         Ok(Vp {
             keeps_account,
+            books: AtomicBool::new(keeps_account || measure::is_exact()),
+            exact_period: Cell::new(0),
+            exact_since: Cell::new(0),
+            exact_running: Cell::new(std::ptr::null()),
+            exact_cpu: Cell::new((0, 0, 0)),
             fsgsbase: cpu::fsgsbase(),
             standing_offset: gs_record::standing_offset(),
             block_lines: tls::get().lines().into(),
@@ -186,6 +211,12 @@ impl Vp {
             look_every: Cell::new(SLOW_STEPS_EVERY),
             looked_ns: Cell::new(0),
             polled_ns: Cell::new(0),
+            coarse_ns: AtomicU64::new(0),
+            times_next_wake: Cell::new(true),
+            wake_timed_at: Cell::new(0),
+            left_at: Cell::new(0),
+            wake_latency: Histogram::default(),
+            queue_lengths: Histogram::default(),
             alone: Cell::new(false),
             may_share: Cell::new(false),
             up_since: Cell::new(0),
@@ -276,6 +307,8 @@ impl Vp {
     pub(crate) fn slow_steps(&self) {
         let now = self.instance().now();
         self.pace(now);
+        self.set_coarse(now);
+        self.time_wake_at(now);
         self.may_share.set(self.instance().any_idle() && self.instance().any_worth_waking(now));
         self.serve_priority_requests();
         self.idle.cell.set_last_poll(self.instance().on_clock(now));
@@ -391,16 +424,24 @@ impl Vp {
 
     #[inline]
     pub(crate) fn account_for(&self, next: &Mp) {
+        if self.books.load(Ordering::Relaxed) {
+            self.book_turn(next);
+        }
+        let home = self.index as u16;
+        if next.home.load(Ordering::Relaxed) != home {
+            next.home.store(home, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn book_turn(&self, next: &Mp) {
+        self.account_exactly(next);
         if self.keeps_account {
             self.book_time();
             let account = next.account.get();
             let left = account.quantum_ns.saturating_sub(account.ran_ns);
             self.turn_clock.quantum.store(left, Ordering::Relaxed);
             self.note_gives_way(account.key, left);
-        }
-        let home = self.index as u16;
-        if next.home.load(Ordering::Relaxed) != home {
-            next.home.store(home, Ordering::Relaxed);
         }
     }
 

@@ -32,7 +32,9 @@ use crate::trace_hooks;
 /// [`KernelThread::may_stand_aside`](kumihimo_events::KernelThread::may_stand_aside) is true.
 pub(crate) fn give_away(kt: &KernelThread) {
     // SAFETY: the kernel thread has entered, so it carries the VP, which outlives its carriers.
-    trace_hooks::blocked(unsafe { &(*kt.vp()).trace });
+    let vp = unsafe { &*kt.vp() };
+    trace_hooks::blocked(&vp.trace);
+    vp.account_block();
     kt.events().stand_aside();
     kt.detach_vp();
 }
@@ -97,6 +99,8 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
         kt.in_handler(|| {
             let _ = kt.events().take_raised();
             give_away(kt);
+            mp.counters.count_preemption();
+            mp.is_counted.store(true, Ordering::Relaxed);
             await_turn(kt.instance(), mp);
         });
     }

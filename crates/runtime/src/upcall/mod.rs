@@ -7,6 +7,7 @@
 pub(crate) mod bind;
 pub(crate) mod bound;
 pub(crate) mod change_check;
+pub(crate) mod cpu_sample;
 pub mod event_loop;
 pub(crate) mod handoff;
 pub(crate) mod preempt;

@@ -51,6 +51,7 @@ impl Instance {
         self.recall_sticky_if_levels_differ();
         let now = self.now();
         let next = self.vps.iter().map(|vp| self.look_at_turn(vp, now)).min().unwrap_or(LONGEST);
+        let next = next.min(self.sample_cpu(now));
         self.again_in(next.clamp(SHORTEST, LONGEST), now)
     }
 
@@ -111,6 +112,7 @@ impl Instance {
         if vp.idle.cell.is_sleeping() || vp.idle.is_parked() {
             return LONGEST;
         }
+        vp.set_coarse(now);
         let index = vp.index as u32;
         let carrier = self.kernel.carrier(index);
         let level = carrier.map_or(0, |slot| slot.priority.load(Ordering::Relaxed));

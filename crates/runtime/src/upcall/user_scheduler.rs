@@ -34,6 +34,7 @@ impl UserScheduler for Instance {
 
     fn blocked(&self, vp: u32) -> Answer {
         trace_hooks::blocked(&self.vps[vp as usize].trace);
+        self.vps[vp as usize].account_block();
         let levels = self.vps[vp as usize].queue().levels();
         // `Answer::Next` even without a runnable microprocess: a carrier must serve the VP's timers
         // and descriptors.

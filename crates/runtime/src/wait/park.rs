@@ -132,7 +132,7 @@ fn park_micro(carrier: Carrier, why: (u8, usize)) {
     let mp = runner(&carrier);
     if !mp.state.take_permit() {
         carrier.vp().note_wait(mp, why);
-        carrier.leave(AfterSwitch::Park);
+        carrier.leave(AfterSwitch::Park).vp().finish_wait(mp);
     }
 }
 
@@ -170,6 +170,7 @@ fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant
     mp.wait_kind.store(mp.wait_kind.load(Ordering::Relaxed) | Wait::TIMED, Ordering::Relaxed);
     let number = mp.timer.load(Ordering::Relaxed);
     let carrier = carrier.leave(AfterSwitch::Park);
+    carrier.vp().finish_wait(mp);
     if carrier.vp().instance().now() < at {
         mp.timer.store(number.wrapping_add(1), Ordering::Relaxed);
         if carrier.vp().index == armed_at {
@@ -250,6 +251,7 @@ fn wake_from_outside(who: Ref) {
         if let Some(instance) = instance
             && who.wake() == Wake::Queue
         {
+            instance.time_wake(who.mp);
             instance.inject(usize::from(who.mp.home.load(Ordering::Relaxed)), who.mp);
         }
     });

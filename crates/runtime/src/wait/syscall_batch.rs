@@ -127,7 +127,7 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
 fn wait(carrier: Carrier, mp: &'static Mp) {
     if !mp.state.take_permit() {
         carrier.vp().note_wait(mp, Wait::Batch.encode());
-        carrier.leave(AfterSwitch::Park);
+        carrier.leave(AfterSwitch::Park).vp().finish_wait(mp);
     }
 }
 

@@ -12,9 +12,9 @@ use crate::text::{Name, Plain, code, json_line, put, short, table, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address spaces (12), microprocesses (12.42.7) or names (12/worker); everything of the user's
-    /// by default
-    #[arg(value_name = "SPACE|ID|SPACE/NAME")]
+    /// Address spaces (12) or process IDs, microprocesses (12.42.7) or names (12/worker);
+    /// everything of the user's by default
+    #[arg(value_name = "SPACE|PID|ID|SPACE/NAME")]
     of: Vec<Target>,
     /// Show address spaces only
     #[arg(long, conflicts_with_all = ["state", "sort"])]
@@ -129,12 +129,12 @@ fn by_space(of: &[Target]) -> Vec<Wanted> {
             Target::One(One::Id(id)) => Place::of(id.location().space()),
             Target::One(One::Name(number, _)) => Place::of(*number),
         };
-        let at = wanted.iter().position(|w| w.place == place).unwrap_or_else(|| {
+        let at = wanted.iter().position(|w| w.place.is_same(place)).unwrap_or_else(|| {
             wanted.push(Wanted { place, all: false, some: Vec::new() });
             wanted.len() - 1
         });
         match target {
-            Target::Space(_) => wanted[at].all = true,
+            Target::Space(_) => (wanted[at].all, wanted[at].place) = (true, place),
             Target::One(one) => wanted[at].some.push(one.clone()),
         }
     }

@@ -99,6 +99,69 @@ fn server_can_be_listed_and_steered() {
 }
 
 #[test]
+fn top_prints_rows_groups_and_histograms_once() {
+    if one_to_one("top_prints_rows_groups_and_histograms_once") {
+        return;
+    }
+    let folder = Folder::new("real-once");
+    let server = Server::start(&folder);
+    let lines = |args: &[&str]| -> Vec<serde_json::Value> {
+        let (code, said, complaints) = folder.kumi(&[&["top", "--json"], args].concat());
+        assert_eq!((code, complaints.as_str()), (0, ""));
+        said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let all = lines(&["--sort", "id"]);
+    let totals = &all[0]["space"];
+    assert_eq!(totals["pid"], server.0.id());
+    assert_eq!(totals["living"], all.len() - 1, "{all:?}");
+    assert_eq!(totals["matching"], totals["living"]);
+    assert!(totals["cpu"].is_number() && totals["switch_rate"].is_number(), "{totals}");
+    assert_eq!(totals["vps"][0]["wake_latency"].as_array().map(Vec::len), Some(32));
+    let row =
+        all[1..].iter().map(|line| &line["microprocess"]).find(|row| row["state"] == "waiting");
+    let row = row.expect("one waits");
+    assert!(row["waiting_ns"].is_u64() && row["stack_bytes"].is_u64(), "{row}");
+    assert!(row["switches"].as_u64() > Some(0) && row["cpu"].is_number(), "{row}");
+
+    let filtered = lines(&["--filter", "WAITING", "--limit", "1"]);
+    assert_eq!(filtered.len(), 2);
+    assert_eq!(lines(&["--filter", "no such text"])[0]["space"]["matching"], 0);
+    let count = |by: &str| -> u64 {
+        let groups = lines(&["--group", by, "--limit", "1000"]);
+        assert_eq!(groups[0]["space"]["groups"], groups.len() - 1);
+        groups[1..].iter().map(|line| line["group"]["count"].as_u64().expect("a number")).sum()
+    };
+    assert_eq!((count("waits-for"), count("name")), (all.len() as u64 - 1, all.len() as u64 - 1));
+    assert!(count("stack") > 0);
+
+    let pid = server.0.id().to_string();
+    let (code, said, complaints) = folder.kumi(&["top", "--once", "--histograms", &pid]);
+    assert_eq!((code, complaints.as_str()), (0, ""));
+    assert!(
+        said.contains("WAITS-FOR") && said.contains("VP 0: time from wake-up to run"),
+        "{said}"
+    );
+    let (code, by_pid, _) = folder.kumi(&["ps", &pid]);
+    assert!(code == 0 && by_pid.starts_with("address space 1: "), "{by_pid}");
+}
+
+#[test]
+fn exact_accounting_ends_with_the_command() {
+    if one_to_one("exact_accounting_ends_with_the_command") {
+        return;
+    }
+    let folder = Folder::new("real-exact");
+    let _server = Server::start(&folder);
+    for (args, exact) in [(&["--exact"][..], true), (&[], false)] {
+        let (code, said, _) = folder.kumi(&[&["top", "--json"], args].concat());
+        assert_eq!(code, 0);
+        let totals: serde_json::Value =
+            serde_json::from_str(said.lines().next().expect("totals")).expect("JSON");
+        assert_eq!(totals["space"]["exact"], exact, "{totals}");
+    }
+}
+
+#[test]
 fn top_shows_a_running_server() {
     if one_to_one("top_shows_a_running_server") {
         return;

@@ -302,3 +302,34 @@ fn another_users_address_space_needs_permission() {
     let (code, _, complaints) = suspend();
     assert_eq!((code, complaints.lines().count()), (1, 1), "{complaints}");
 }
+
+#[test]
+fn process_that_is_no_address_space_is_named() {
+    let folder = Folder::new("no-process");
+    let _double = folder.space();
+    for command in [&["ps"][..], &["top", "--once"]] {
+        let (code, said, complaints) = folder.kumi(&[command, &["4194303"]].concat());
+        assert_eq!((code, said.as_str()), (1, ""));
+        assert!(
+            complaints.contains("no address space there has process id 4194303"),
+            "{complaints}"
+        );
+    }
+}
+
+#[test]
+fn options_of_the_printed_screen_need_it() {
+    let folder = Folder::new("top-options");
+    let (code, _, complaints) = folder.kumi(&["top", "--sort", "name"]);
+    assert_eq!(code, 1);
+    assert!(complaints.contains("need --once or --json"), "{complaints}");
+}
+
+#[test]
+fn address_space_without_counters_is_named() {
+    let folder = Folder::new("no-counters");
+    let _double = folder.space();
+    let (code, _, complaints) = folder.kumi(&["top", "--once"]);
+    assert_eq!(code, 1);
+    assert!(complaints.contains("has no counters of microprocesses"), "{complaints}");
+}

@@ -127,6 +127,7 @@ impl Vp {
     #[inline]
     pub(crate) fn wake(&self, who: Ref) {
         if who.wake() == Wake::Queue {
+            self.note_wake(who.mp);
             self.place_woken(who.mp);
         }
     }
@@ -145,6 +146,7 @@ impl Vp {
     #[inline]
     pub(crate) fn wake_next(&self, who: Ref) {
         if who.wake() == Wake::Queue {
+            self.note_wake(who.mp);
             let place = self.place(who.mp, Why::Woken);
             self.push_front(who.mp, place);
         }

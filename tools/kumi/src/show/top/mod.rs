@@ -8,6 +8,7 @@ mod look;
 mod model;
 #[cfg(test)]
 mod model_tests;
+mod once;
 mod rates;
 mod screen;
 mod view;
@@ -35,6 +36,8 @@ pub struct Args {
     /// Time between two updates, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
     every: u64,
+    #[command(flatten)]
+    shown: once::Shown,
     #[command(flatten)]
     whose: Whose,
 }
@@ -70,6 +73,10 @@ const GONE: End = End::Signal(SIGHUP);
 /// Runs until a key or a signal ends the program. A signal ends it with the signal's default
 /// action; the loss of the terminal, like SIGHUP.
 pub fn run(args: Args) -> Result<ExitCode, String> {
+    if args.shown.is_printed() {
+        return once::run(&args.shown, &args.whose);
+    }
+    args.shown.check_live()?;
     let machine = args.whose.machine()?;
     let (to, messages) = mpsc::channel();
     let screen = Screen::take()?;
