@@ -327,10 +327,11 @@ fn default_stack() -> usize {
     instance::visit(|i| i.map_or(DEFAULT_STACK, |i| i.settings.stack_size))
 }
 
+/// Returns the deadline on the instance's clock. The record has no place for 0.
 fn due_ns(deadline: Instant) -> Option<u64> {
     match Carrier::current() {
-        Some(carrier) => Some(carrier.vp().instance().at(deadline)),
-        None => instance::visit(|i| i.map(|i| i.at(deadline))),
+        Some(carrier) => Some(carrier.vp().instance().at(deadline).max(1)),
+        None => instance::visit(|i| i.map(|i| i.at(deadline).max(1))),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::alloc::Layout;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::Result as Outcome;
@@ -257,7 +258,8 @@ fn open(
     {
         let _held = table.enter_own(Kind::SHARE, &mp.claim);
         mp.priority.store(order.priority.get(), Ordering::Relaxed);
-        mp.account.set(Account { due_ns: order.due_ns, ..Account::default() });
+        let due_ns = order.due_ns.and_then(NonZeroU64::new);
+        mp.account.set(Account { due_ns, ..Account::default() });
     }
     let _held = table.enter_own(Kind::MICROPROCESS, &mp.claim);
     Ok((mp, prepare(mp, order, scope, shape)))

@@ -1,6 +1,7 @@
 //! The record of a microprocess, and references that detect when the microprocess has ended.
 
 use std::cell::{Cell, UnsafeCell};
+use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -78,7 +79,6 @@ pub(crate) struct Mp {
     pub(crate) switches: AtomicU32,
     /// Version of its attributes: see [`crate::microprocess::attributes`].
     pub(crate) attributes_version: Cell<u64>,
-    pub(crate) slot_end: Cell<*mut u8>,
     /// The scope that waits for its end.
     pub(crate) scope: Cell<Option<NonNull<ScopeHead>>>,
     /// When its timer is due, on the instance's clock. For reports.
@@ -99,16 +99,19 @@ pub(crate) struct Mp {
     pub(crate) linking: Cell<i32>,
     /// Set by the wakers of the future that the microprocess drives.
     pub(crate) wake_flag: WakeFlag,
-    /// The record that was created after this one: see [`crate::memory::pool::for_each`].
-    pub(crate) newer: AtomicPtr<Mp>,
-    /// Begins a cache line with the waits, which the end of a wait accesses.
-    pub(crate) counters: Counters,
+    // A spawn writes from here to the account. Processors fetch lines in pairs, so the counters,
+    // which it seldom writes, are behind.
     pub(crate) sticky: Sticky,
     /// Deadline that it inherits from the innermost scope.
     pub(crate) deadline: Cell<Option<Instant>>,
     /// Accounting for policies that are not static: see [`crate::priority::placement`].
     pub(crate) account: Cell<Account>,
+    /// Begins a cache line with the waits, which the end of a wait accesses.
+    pub(crate) counters: Counters,
     pub(crate) own_attributes: OwnAttributes,
+    pub(crate) slot_end: Cell<*mut u8>,
+    /// The record that was created after this one: see [`crate::memory::pool::for_each`].
+    pub(crate) newer: AtomicPtr<Mp>,
 }
 
 /// The part of a scope to which the records of its children refer: the first field of the scope's
@@ -122,7 +125,7 @@ pub(crate) struct ScopeHead {
 pub(crate) struct Account {
     pub(crate) ran_ns: u64,
     pub(crate) quantum_ns: u64,
-    pub(crate) due_ns: Option<u64>,
+    pub(crate) due_ns: Option<NonZeroU64>,
     /// The key of its last placement, or 0. It keeps it while it is outranked.
     pub(crate) key: u64,
 }

@@ -1,5 +1,6 @@
 //! Placement: converts the policy's decision into a place in a run queue.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use kumihimo_policy::{Info, Placement, Policy, Priority, Why};
@@ -118,7 +119,7 @@ impl Placer {
         info.quantum = Duration::from_nanos(account.quantum_ns);
         info.ran = Duration::from_nanos(account.ran_ns);
         info.now_ns = now_ns;
-        info.deadline_ns = account.due_ns;
+        info.deadline_ns = account.due_ns.map(NonZeroU64::get);
         // If the policy panicked, the microprocess would be in no queue, and there is no recovery.
         let guard = AbortOnPanic;
         let p = self.policy.place(&info, why);
