@@ -293,6 +293,7 @@ fn prepare(
     mp.sticky.begin(order.bound);
     mp.switches.store(0, Ordering::Relaxed);
     mp.wake_is_timed.set(false);
+    mp.has_waits.store(false, Ordering::Relaxed);
     if mp.is_counted.load(Ordering::Relaxed) {
         mp.is_counted.store(false, Ordering::Relaxed);
         mp.counters.reset();

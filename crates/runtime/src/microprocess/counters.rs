@@ -54,23 +54,28 @@ impl Waits {
         Waits([const { Entry { word: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) } }; KINDS])
     }
 
-    /// Counts a wait of `kind` that took `nanoseconds`, as a signed number. `is_used` is the
-    /// record's mark for counters that are not zero. The microprocess itself only.
+    /// Counts a wait of `kind` that took `nanoseconds`, as a signed number. `has_waits` is the
+    /// record's mark: while it is false, the entries are of an earlier life. The microprocess
+    /// itself only.
     #[inline(always)]
-    pub(crate) fn count(&self, is_used: &AtomicBool, kind: u8, nanoseconds: u64) {
+    pub(crate) fn count(&self, has_waits: &AtomicBool, kind: u8, nanoseconds: u64) {
         let first = &self.0[0];
         let word = first.word.load(Ordering::Relaxed);
-        if (word >> KIND_SHIFT) as u8 == kind {
+        if has_waits.load(Ordering::Relaxed) && (word >> KIND_SHIFT) as u8 == kind {
             first.word.store(word + 1, Ordering::Relaxed);
             add(&first.nanoseconds, nanoseconds);
         } else {
-            self.count_further(is_used, kind, nanoseconds);
+            self.count_further(has_waits, kind, nanoseconds);
         }
     }
 
     #[inline(never)]
-    fn count_further(&self, is_used: &AtomicBool, kind: u8, nanoseconds: u64) {
-        is_used.store(true, Ordering::Relaxed);
+    fn count_further(&self, has_waits: &AtomicBool, kind: u8, nanoseconds: u64) {
+        if !has_waits.load(Ordering::Relaxed) {
+            self.reset();
+            // Release: a reader that finds the mark finds no entry of an earlier life.
+            has_waits.store(true, Ordering::Release);
+        }
         let last = KINDS - 1;
         let is_place = |entry: &Entry| {
             let word = entry.word.load(Ordering::Relaxed);
@@ -84,9 +89,10 @@ impl Waits {
         add(&entry.nanoseconds, nanoseconds);
     }
 
-    /// Returns the entries in use.
-    pub(crate) fn read(&self) -> impl Iterator<Item = WaitCount> + '_ {
-        self.0.iter().filter_map(|entry| {
+    /// Returns the entries in use, none if `has_waits` is false.
+    pub(crate) fn read(&self, has_waits: &AtomicBool) -> impl Iterator<Item = WaitCount> + '_ {
+        let entries = if has_waits.load(Ordering::Acquire) { &self.0[..] } else { &[] };
+        entries.iter().filter_map(|entry| {
             let word = entry.word.load(Ordering::Relaxed);
             (word != 0).then(|| WaitCount {
                 kind: (word >> KIND_SHIFT) as u8,
@@ -168,10 +174,9 @@ impl Counters {
         is_used.store(true, Ordering::Relaxed);
     }
 
-    /// Sets all counters to zero, for another life of the record.
+    /// Sets all counters except the waits to zero, for another life of the record.
     #[cold]
     pub(crate) fn reset(&self) {
-        self.waits.reset();
         self.cpu_ns.store(0, Ordering::Relaxed);
         self.latency_ns.store(0, Ordering::Relaxed);
         self.timed_wakes.store(0, Ordering::Relaxed);

@@ -62,8 +62,10 @@ pub(crate) struct Mp {
     /// Number of the current timer. Timer entries with another number are stale.
     pub(crate) timer: AtomicU32,
     pub(crate) class: Cell<Class>,
-    /// Whether a counter is not zero.
+    /// Whether a counter besides the waits is not zero.
     pub(crate) is_counted: AtomicBool,
+    /// Whether it has ended a wait: see [`Waits`](crate::microprocess::counters::Waits).
+    pub(crate) has_waits: AtomicBool,
     /// See [`crate::lifecycle::join`].
     pub(crate) join: AtomicUsize,
     /// Start of its current or last wait, on the instance's clock.
@@ -245,6 +247,7 @@ impl Mp {
             handed: Cell::new(false),
             wake_is_timed: Cell::new(false),
             is_counted: AtomicBool::new(false),
+            has_waits: AtomicBool::new(false),
             switches: AtomicU32::new(0),
             waits_since: AtomicU64::new(0),
             counters: Counters::new(),

@@ -2,43 +2,66 @@
 
 use super::*;
 
-static USED: AtomicBool = AtomicBool::new(false);
+/// Waits and their mark.
+struct Marked(Waits, AtomicBool);
 
-fn waits(of: &Waits) -> Vec<(u8, u64, u64)> {
-    of.read().map(|one| (one.kind, one.count, one.nanoseconds)).collect()
+impl Marked {
+    fn new() -> Marked {
+        Marked(Waits::new(), AtomicBool::new(false))
+    }
+
+    fn count(&self, kind: u8, nanoseconds: u64) {
+        self.0.count(&self.1, kind, nanoseconds);
+    }
+}
+
+fn waits(of: &Marked) -> Vec<(u8, u64, u64)> {
+    of.0.read(&of.1).map(|one| (one.kind, one.count, one.nanoseconds)).collect()
 }
 
 #[test]
 fn kinds_are_counted_apart_until_the_entries_are_used_up() {
-    let all = Waits::new();
+    let all = Marked::new();
     assert_eq!(waits(&all), []);
     for kind in [4, 10, 4, 2, 10, 10] {
-        all.count(&USED, kind, 5);
+        all.count(kind, 5);
     }
     assert_eq!(waits(&all), [(4, 2, 10), (10, 3, 15), (2, 1, 5)]);
-    all.count(&USED, 13, 7);
+    all.count(13, 7);
     assert_eq!(waits(&all)[3], (13, 1, 7));
     // A fifth kind shares the last entry, which is no longer of one kind.
-    all.count(&USED, 17, 7);
-    all.count(&USED, 13, 7);
+    all.count(17, 7);
+    all.count(13, 7);
     assert_eq!(waits(&all), [(4, 2, 10), (10, 3, 15), (2, 1, 5), (OTHERS, 3, 21)]);
-    all.count(&USED, 4, 5);
+    all.count(4, 5);
     assert_eq!(waits(&all)[0], (4, 3, 15));
 }
 
 #[test]
 fn negative_times_are_subtracted_and_never_shown() {
-    let all = Waits::new();
-    all.count(&USED, 4, 3u64.wrapping_sub(10));
+    let all = Marked::new();
+    all.count(4, 3u64.wrapping_sub(10));
     assert_eq!(waits(&all), [(4, 1, 0)]);
-    all.count(&USED, 4, 10);
+    all.count(4, 10);
     assert_eq!(waits(&all), [(4, 2, 3)]);
 }
 
 #[test]
-fn reset_clears_every_counter() {
+fn waits_of_an_earlier_life_are_not_seen() {
+    let all = Marked::new();
+    for kind in [4, 10, 2] {
+        all.count(kind, 5);
+    }
+    all.1.store(false, Ordering::Relaxed);
+    assert_eq!(waits(&all), []);
+    all.count(10, 1);
+    all.count(4, 2);
+    assert_eq!(waits(&all), [(10, 1, 1), (4, 1, 2)]);
+}
+
+#[test]
+fn reset_clears_every_other_counter() {
     let (one, is_used) = (Counters::new(), AtomicBool::new(false));
-    one.waits.count(&is_used, 4, 1);
     one.count_latency(5);
     one.count_latency(7);
     one.count_preemption();
@@ -47,10 +70,9 @@ fn reset_clears_every_counter() {
     let read = |of: &Counters| {
         let latency =
             (of.timed_wakes.load(Ordering::Relaxed), of.latency_ns.load(Ordering::Relaxed));
-        let cpu = of.cpu_ns.load(Ordering::Relaxed);
-        (waits(&of.waits).len(), latency, of.preemptions.load(Ordering::Relaxed), cpu)
+        (latency, of.preemptions.load(Ordering::Relaxed), of.cpu_ns.load(Ordering::Relaxed))
     };
-    assert_eq!(read(&one), (1, (2, 12), 1, 9));
+    assert_eq!(read(&one), ((2, 12), 1, 9));
     one.reset();
-    assert_eq!(read(&one), (0, (0, 0), 0, 0));
+    assert_eq!(read(&one), ((0, 0), 0, 0));
 }

@@ -98,7 +98,7 @@ impl Vp {
         let since = mp.waits_since.load(Ordering::Relaxed);
         let kind = mp.wait_kind.load(Ordering::Relaxed) & Wait::KIND;
         let time = self.coarse_now().wrapping_sub(since);
-        mp.counters.waits.count(&mp.is_counted, kind, time);
+        mp.counters.waits.count(&mp.has_waits, kind, time);
         if mp.wake_is_timed.get() {
             self.finish_timed_wake(mp);
         }
@@ -159,6 +159,7 @@ impl Vp {
         let woken_at = mp.counters.woken_at.load(Ordering::Relaxed);
         let latency = self.instance().now().saturating_sub(woken_at);
         mp.counters.count_latency(latency);
+        mp.is_counted.store(true, Ordering::Relaxed);
         self.wake_latency.count(latency);
     }
 }
