@@ -36,6 +36,10 @@ struct Words {
     kind: c_int,
 }
 
+// Reports read the owner, too.
+#[cfg(not(loom))]
+const _: () = assert!(std::mem::offset_of!(Words, owner) == park::lock_layout::PTHREAD_MUTEX_OWNER);
+
 impl Words {
     /// # Safety
     /// `mutex` is a mutex.
@@ -127,7 +131,8 @@ unsafe fn wait(mutex: *mut pthread_mutex_t, deadline: Deadline) -> c_int {
                 done == libc::EBUSY
             };
             let key = mutex.addr();
-            let end = lot::wait(key, Kind::Mutex, Wait::Mutex(key), deadline.instant(), must_wait);
+            let end =
+                lot::wait(key, Kind::Mutex, Wait::PthreadMutex(key), deadline.instant(), must_wait);
             match end {
                 End::NotNeeded => return done,
                 // A handler does not end the wait (pthread_mutex_lock(3)), and a cancellation does

@@ -36,6 +36,12 @@ const WRITER: usize = 6;
 const SHARED: usize = 7;
 /// Index of `__flags`, the kind of the lock.
 const KIND: usize = 12;
+// Reports read the words, too.
+#[cfg(not(loom))]
+const _: () = assert!(
+    WRITER * 4 == park::lock_layout::PTHREAD_RWLOCK_WRITER
+        && park::lock_layout::PTHREAD_RWLOCK_READERS == 0
+);
 /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP` of <pthread.h>.
 const PREFERS_WRITERS: c_int = 2;
 
@@ -129,7 +135,7 @@ unsafe fn wait_to_read(lock: *mut pthread_rwlock_t, deadline: Deadline) -> c_int
             done = unsafe { Side::Read.attempt(lock) };
             done == libc::EBUSY
         };
-        let why = Wait::RwLock(key);
+        let why = Wait::PthreadRwLock(key);
         match lot::wait(key, Kind::Reader, why, deadline.instant(), must_wait) {
             End::NotNeeded => return done,
             End::Interrupted => {
@@ -163,7 +169,7 @@ unsafe fn wait_to_write(lock: *mut pthread_rwlock_t, deadline: Deadline) -> c_in
                     entered.leave();
                     return done;
                 }
-                entered.pause(Wait::RwLock(key), deadline.instant());
+                entered.pause(Wait::PthreadRwLock(key), deadline.instant());
             }
         });
         if done != libc::EBUSY {

@@ -33,7 +33,7 @@ pub(crate) unsafe fn lock(lock: *mut pthread_spinlock_t) -> c_int {
     let key = lock.addr();
     let _section = Section::enter();
     loop {
-        match lot::wait(key, Kind::Spin, Wait::Mutex(key), None, |_| is_held()) {
+        match lot::wait(key, Kind::Spin, Wait::Spinlock(key), None, |_| is_held()) {
             End::NotNeeded => return 0,
             End::Interrupted => {
                 handle_interruption();

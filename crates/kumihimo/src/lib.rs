@@ -239,8 +239,9 @@ pub mod runtime {
 }
 
 #[cfg(target_os = "linux")]
-/// Counters of single microprocesses: switches, waits, wake-up latency, CPU time. `kumi top` shows
-/// them for a running program; [`runtime::metrics`](runtime::metrics()) has those of the whole.
+/// Counters of single microprocesses: switches, waits, wake-up latency, CPU time; and locks with
+/// their holders and waiters. `kumi top` and `kumi locks` show them for a running program;
+/// [`runtime::metrics`](runtime::metrics()) has counters of the whole.
 ///
 /// # Examples
 ///
@@ -257,7 +258,13 @@ pub mod runtime {
 /// ```
 pub mod observe {
     #[doc(inline)]
+    pub use kumihimo_machine::locks::{
+        Because, Chain, Holder, Link, Lock, LockTotals, LockWaiter, Locks,
+    };
+    #[doc(inline)]
     pub use kumihimo_runtime::counters::{Counters, Waits, account, counters};
+    #[doc(inline)]
+    pub use kumihimo_runtime::locks::locks;
 }
 
 #[cfg(target_os = "linux")]

@@ -58,6 +58,7 @@ impl ControlHandler for Crowd {
                 state: State::Waiting,
                 stopping: false,
                 waits_for: Some("a descriptor".into()),
+                holder: None,
                 priority: 32,
                 inherited: None,
                 vp: (slot % 2) as u16,

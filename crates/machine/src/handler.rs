@@ -7,6 +7,7 @@ use std::io;
 use kumihimo_resource::id::{Id, Kind};
 use serde::{Deserialize, Serialize};
 
+pub use crate::locks::LockItem;
 pub use crate::microprocess::{Microprocess, State};
 use crate::top::{TopItem, TopQuery};
 
@@ -310,6 +311,16 @@ pub trait ControlHandler: Send + Sync {
     fn top(&self, query: &TopQuery, each: &mut dyn FnMut(TopItem)) -> Result<(), Refused> {
         let _ = (query, each);
         Err(Refused::Unsupported("that address space has no counters of microprocesses".into()))
+    }
+
+    /// Calls `each` for the totals of the locks for which microprocesses wait, and then for at most
+    /// `limit` locks and as many chains.
+    ///
+    /// # Errors
+    /// Returns [`Refused::Unsupported`] if the address space does not find holders of locks.
+    fn locks(&self, limit: u32, each: &mut dyn FnMut(LockItem)) -> Result<(), Refused> {
+        let _ = (limit, each);
+        Err(Refused::Unsupported("that address space does not report holders of locks".into()))
     }
 
     /// Returns all metrics.

@@ -36,6 +36,8 @@
 //!
 //! Each module uses only those above it:
 //!
+//! - [`short_id`]: the form of an ID that users type.
+//! - [`locks`]: locks with their holders and waiters, and chains of waits.
 //! - [`handler`]: requests and answers, and the trait with which the runtime answers.
 //! - [`top`]: query and answer of `kumi top`.
 //! - [`protocol`]: requests and answers as lines of JSON.
@@ -56,10 +58,12 @@ pub mod disposal;
 mod error;
 pub mod gates;
 pub mod handler;
+pub mod locks;
 mod microprocess;
 mod neighbour;
 pub mod peer_socket;
 pub mod protocol;
+pub mod short_id;
 pub mod space;
 pub mod top;
 

@@ -5,6 +5,8 @@ use std::fmt;
 use kumihimo_resource::id::Id;
 use serde::{Deserialize, Serialize};
 
+use crate::locks::Holder;
+
 /// State of a microprocess.
 ///
 /// # Examples
@@ -93,6 +95,9 @@ pub struct Microprocess {
     /// The object that the microprocess waits for, if it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
+    /// The holder of the lock that the microprocess waits for, if it waits for a lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Holder>,
     /// The microprocess's own priority, 0 to 63.
     pub priority: u8,
     /// A higher priority that the microprocess inherits.

@@ -14,6 +14,7 @@ use crate::directory::socket::{self, Reached};
 use crate::directory::{Directory, socket_name};
 use crate::error::Error;
 use crate::handler::{Action, Done, Metric, Microprocess, Refused, Resource, Space};
+use crate::locks::Locks;
 use crate::peer_socket::PeerSocket;
 use crate::protocol::{ActionResult, Bytes, MOST_BYTES, Request, Text};
 use crate::top::{TopItem, TopQuery};
@@ -253,6 +254,38 @@ impl Neighbour {
     #[doc(hidden)]
     pub fn top(&mut self, query: &TopQuery) -> Result<Vec<TopItem>, Error> {
         self.all(&Request::Top { query: query.clone() })
+    }
+
+    /// Lists the locks for which microprocesses wait, with holders and waiters, and the chains
+    /// among the waiters: at most `limit` locks and as many chains. Blocks the kernel thread within
+    /// the time limit.
+    ///
+    /// # Errors
+    /// Returns [`Refused::Unsupported`] if the address space does not report holders, or an
+    /// [`Error`] of any other kind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::machine::{self, Machine};
+    /// # kumihimo::runtime::ensure()?;
+    ///
+    /// let mut space = Machine::mine()?.neighbour(machine::number()?)?;
+    /// let report = space.locks(100)?;
+    /// assert_eq!(report.totals.cycles, 0, "there is no deadlock");
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn locks(&mut self, limit: u32) -> Result<Locks, Error> {
+        let mut locks = Locks::default();
+        self.ask(&Request::Locks { limit }, &mut |_, item| {
+            locks.add(item);
+            Ok(())
+        })?;
+        Ok(locks)
     }
 
     /// Lists all metrics. Blocks the kernel thread within the time limit.

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::handler::{Action, Done, Refused};
+use crate::locks::MOST_LOCKS;
 use crate::top::TopQuery;
 
 /// Version of the protocol. It changes whenever an older peer would misinterpret a message.
@@ -78,10 +79,21 @@ pub enum Request {
         #[serde(flatten)]
         query: TopQuery,
     },
+    /// Lists totals, locks with their holders and waiters, and chains of waits.
+    Locks {
+        /// Number of locks, and of chains.
+        #[serde(default = "all")]
+        limit: u32,
+    },
     /// Lists all metrics.
     Metrics,
     /// Returns the trace recorded so far.
     Trace,
+}
+
+/// The default limit of [`Request::Locks`].
+fn all() -> u32 {
+    MOST_LOCKS
 }
 
 #[derive(Serialize)]
@@ -244,6 +256,7 @@ mod tests {
             Request::Act { id: id(), action: Action::Priority(63) },
             Request::Backtrace { id: id() },
             Request::Top { query: TopQuery { limit: 20, exact: Some(true), ..Default::default() } },
+            Request::Locks { limit: 7 },
             Request::Metrics,
             Request::Trace,
         ] {

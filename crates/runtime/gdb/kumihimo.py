@@ -22,7 +22,7 @@ import struct
 import gdb
 import gdb.unwinder
 
-VERSION = 3
+VERSION = 4
 FREE, LIVE, PARKED, DONE, ABANDONED, SUSPENDED = range(6)
 PERMIT, CANCELLED, SUSPEND_REQUESTED = 8, 16, 32
 GENERATION_SHIFT = 8
@@ -51,6 +51,10 @@ WAITS = {
     18: "the futex at {:#x}",
     19: "one of several descriptors",
     20: "a gate",
+    21: "a signal",
+    22: "the mutex at {:#x}",
+    23: "the rwlock at {:#x}",
+    24: "the spinlock at {:#x}",
 }
 RECORD = "context fs state priority inherited level wait_kind wait_object home class slot_end label_len label waits_on newer saved"
 THREAD = "this vp current token slot fs"

@@ -93,6 +93,12 @@ pub mod counters {
     pub use crate::observe::counters::{Counters, Waits, account, counters};
 }
 
+/// Locks with their holders and waiters.
+#[cfg(not(loom))]
+pub mod locks {
+    pub use crate::observe::locks::locks;
+}
+
 /// The number of virtual processors in use, while the runtime runs.
 #[cfg(not(loom))]
 pub mod retirement {
@@ -104,6 +110,7 @@ pub mod retirement {
 #[cfg(not(loom))]
 pub mod park {
     pub use crate::kernel_thread::no_events::is_in_runtime;
+    pub use crate::microprocess::lock_layout;
     pub use crate::microprocess::wait_reason::Wait;
     pub use crate::microprocess::waiter::Waiter;
     pub use crate::upcall::bind::is_bound;

@@ -44,8 +44,7 @@ mod real {
         if known != 0 {
             return known;
         }
-        // Ids of kernel threads have the top bit set; marks of microprocesses are below 2^62.
-        let mark = 1 << 62 | current().id() & ((1 << 62) - 1);
+        let mark = current().foreign_mark();
         MARK.set(mark);
         mark
     }

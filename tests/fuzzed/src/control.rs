@@ -43,6 +43,7 @@ impl Double {
             state: State::Waiting,
             stopping: false,
             waits_for: Some("a message".into()),
+            holder: None,
             priority: 3,
             inherited: None,
             vp: 0,

@@ -29,7 +29,7 @@ use clap::Subcommand;
 use kumihimo_machine::handler::Action;
 
 use host::{doctor, events};
-use show::{board, metrics, ps, resources, top, watch};
+use show::{board, locks, metrics, ps, resources, top, watch};
 
 /// The subcommands for users.
 #[derive(Subcommand)]
@@ -55,6 +55,8 @@ pub enum Command {
     Ps(ps::Args),
     /// Show and steer microprocesses live in the terminal
     Top(top::Args),
+    /// Show locks with their holders and waiters, chains of waits, and deadlocks
+    Locks(locks::Args),
     /// Show the address spaces that share the cores, the rules, and violations of the protocol; set
     /// the feedback rule
     Board(board::Args),
@@ -97,6 +99,7 @@ impl Command {
             Command::Umount(options) => kumihimo_files::unmount(&options),
             Command::Ps(args) => return ps::run(args),
             Command::Top(args) => return top::run(args),
+            Command::Locks(args) => return locks::run(&args),
             Command::Board(args) => return board::run(args),
             Command::Resources(args) => return resources::run(args),
             Command::Suspend(of) => return steer::act(of, Action::Suspend),

@@ -4,7 +4,8 @@ use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-use kumihimo_resource::id::{Id, Kind};
+use kumihimo_machine::short_id::ShortId;
+use kumihimo_resource::id::Id;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Maximum widths of a name and of a reason for waiting. Longer text is truncated.
@@ -63,22 +64,9 @@ fn cut(text: &str, columns: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{}", Plain(text))
 }
 
-/// An ID as users type it: for a microprocess, without the kind.
-pub struct Short(Id);
-
-/// See [`Short`].
-pub fn short(id: Id) -> Short {
-    Short(id)
-}
-
-impl fmt::Display for Short {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (location, serial) = (self.0.location(), self.0.serial());
-        if self.0.kind() == Kind::MICROPROCESS && location.machine() == 0 {
-            return write!(f, "{}.{}.{}", location.space(), serial.slot(), serial.generation());
-        }
-        write!(f, "{}", self.0)
-    }
+/// Returns the form of an ID that users type.
+pub fn short(id: Id) -> ShortId {
+    ShortId(id)
 }
 
 fn width(cell: &str) -> usize {
@@ -130,6 +118,19 @@ pub fn put(cell: &mut String, what: impl fmt::Display) {
     write!(cell, "{what}").expect("a String takes all");
 }
 
+/// Formats nanoseconds with three digits at least: `950ns`, `12.3us`, `4.5s`, `17m`, `3h`.
+pub fn duration(ns: u64) -> String {
+    let n = ns as f64;
+    match n {
+        n if n < 1e3 => format!("{ns}ns"),
+        n if n < 1e6 => format!("{:.1}us", n / 1e3),
+        n if n < 1e9 => format!("{:.1}ms", n / 1e6),
+        n if n < 100e9 => format!("{:.1}s", n / 1e9),
+        n if n < 100.0 * 60e9 => format!("{:.0}m", n / 60e9),
+        n => format!("{:.0}h", n / 3600e9),
+    }
+}
+
 /// Writes one JSON object as a line.
 ///
 /// # Errors
@@ -167,6 +168,21 @@ mod tests {
         );
         assert_eq!(Name(&"x".repeat(100)).to_string(), format!("{}~", "x".repeat(NAME)));
         assert_eq!(Name(&"\u{7e54}".repeat(100)).to_string().width(), NAME + 1);
+    }
+
+    #[test]
+    fn durations_are_short() {
+        for (ns, want) in [
+            (0, "0ns"),
+            (999, "999ns"),
+            (1_500, "1.5us"),
+            (2_000_000, "2.0ms"),
+            (99_900_000_000, "99.9s"),
+            (180_000_000_000, "3m"),
+            (36_000_000_000_000, "10h"),
+        ] {
+            assert_eq!(duration(ns), want);
+        }
     }
 
     #[test]

@@ -162,8 +162,9 @@ pub(crate) mod park {
 
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum Wait {
-        Mutex(usize),
-        RwLock(usize),
+        PthreadMutex(usize),
+        PthreadRwLock(usize),
+        Spinlock(usize),
         Condvar(usize),
         Barrier(usize),
         Semaphore(usize),

@@ -434,6 +434,13 @@ fn answer(
             })?;
             return Ok(count);
         }
+        Request::Locks { limit } => {
+            answer.locks(*limit, &mut |item| {
+                count += 1;
+                to.put(&item);
+            })?;
+            return Ok(count);
+        }
         Request::Metrics => {
             let refused = Metric {
                 name: "kumihimo_control_refused_total".into(),

@@ -194,6 +194,7 @@ impl Double {
             state: if waits { State::Waiting } else { State::Runnable },
             stopping: slot % 8 == 2,
             waits_for: waits.then(|| "a message".into()),
+            holder: None,
             priority: (slot % 64) as u8,
             inherited: (slot % 16 == 3).then_some(63),
             vp: (slot % 2) as u16,

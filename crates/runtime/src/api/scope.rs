@@ -90,7 +90,7 @@ where
         if cancel::would_unwind() {
             scope.data.cancel();
         }
-        park::park(Wait::Scope, None);
+        park::park(Wait::Scope(scope.data.address()), None);
     }
     match outcome {
         Err(payload) => resume_unwind(payload),
@@ -264,7 +264,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 self.cancel();
                 return;
             }
-            park::park(Wait::Scope, Some(deadline));
+            park::park(Wait::Scope(self.data.address()), Some(deadline));
         }
     }
 }

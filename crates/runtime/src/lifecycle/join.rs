@@ -95,7 +95,8 @@ impl Carrier {
             vp.make_ready(mp, Why::Yielded, Origin::Yield);
             return;
         }
-        let (scope, panicked) = (mp.scope.take(), mp.panicked.get());
+        let (scope, panicked) = (mp.scope(), mp.panicked.get());
+        mp.set_scope(None);
         mp.state.finish();
         bump(&vp.counters.ended);
         // AcqRel: everything that was done on the stack, in particular the write of the outcome,
@@ -106,7 +107,7 @@ impl Carrier {
             DETACHED => {
                 // The handle was dropped between the check above and the swap.
                 mp.join.store(DETACHED, Ordering::Relaxed);
-                mp.scope.set(scope);
+                mp.set_scope(scope);
                 mp.state.undo_finish();
                 vp.uncount_end();
                 vp.make_ready(mp, Why::Yielded, Origin::Yield);

@@ -53,6 +53,11 @@ impl ScopeData {
         NonNull::from(self).cast()
     }
 
+    /// Returns the address by which reports find the children: that of [`head`](Self::head).
+    pub(crate) fn address(&self) -> usize {
+        self.head().addr().get()
+    }
+
     /// # Safety
     /// `head` was returned by [`head`](ScopeData::head), and the scope still waits.
     pub(crate) unsafe fn of_head<'a>(head: NonNull<ScopeHead>) -> &'a ScopeData {

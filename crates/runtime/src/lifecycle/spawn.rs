@@ -287,7 +287,7 @@ fn prepare(
         // SAFETY: the microprocess does not run yet, so the caller owns its name.
         unsafe { *mp.name.get() = Some(name.clone()) };
     }
-    mp.scope.set(scope.map(ScopeData::head));
+    mp.set_scope(scope.map(ScopeData::head));
     mp.bounded.set(scope.is_some_and(|scope| scope.deadline().is_some()));
     mp.outcome_dropped.set(false);
     mp.sticky.begin(order.bound);

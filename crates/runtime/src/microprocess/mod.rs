@@ -13,6 +13,7 @@ pub(crate) mod foreign_thread;
 pub(crate) mod id_prefix;
 #[cfg(not(loom))]
 pub(crate) mod identity;
+pub mod lock_layout;
 pub(crate) mod own_attributes;
 pub(crate) mod prefetch;
 pub(crate) mod protocol;

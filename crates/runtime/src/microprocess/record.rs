@@ -82,7 +82,7 @@ pub(crate) struct Mp {
     /// Version of its attributes: see [`crate::microprocess::attributes`].
     pub(crate) attributes_version: Cell<u64>,
     /// The scope that waits for its end.
-    pub(crate) scope: Cell<Option<NonNull<ScopeHead>>>,
+    pub(crate) scope: AtomicPtr<ScopeHead>,
     /// When its timer is due, on the instance's clock. For reports.
     pub(crate) timer_at: AtomicU64,
     /// The next record in a pool, while this one is in a pool.
@@ -260,7 +260,7 @@ impl Mp {
             panicked: Cell::new(false),
             bounded: Cell::new(false),
             attributes_version: Cell::new(attributes::USUAL),
-            scope: Cell::new(None),
+            scope: AtomicPtr::new(std::ptr::null_mut()),
             token: AtomicU32::new(0),
             timer: AtomicU32::new(0),
             timer_at: AtomicU64::new(0),
@@ -329,12 +329,25 @@ impl Mp {
         self.inherited.store(p.unwrap_or(NO_INHERITANCE), Ordering::Relaxed);
     }
 
+    /// Returns the scope that waits for its end. Its carrier may follow the pointer; others compare
+    /// it only, since the scope may have ended.
+    #[inline]
+    pub(crate) fn scope(&self) -> Option<NonNull<ScopeHead>> {
+        NonNull::new(self.scope.load(Ordering::Relaxed))
+    }
+
+    /// Sets or clears the scope. The holder of the microprocess only.
+    #[inline]
+    pub(crate) fn set_scope(&self, scope: Option<NonNull<ScopeHead>>) {
+        let scope = scope.map_or(std::ptr::null_mut(), NonNull::as_ptr);
+        self.scope.store(scope, Ordering::Relaxed);
+    }
+
     /// Returns the deadline at which its scope cancels it. Called by the microprocess itself.
     #[inline]
     pub(crate) fn scope_deadline(&self) -> Option<Instant> {
         // SAFETY: the scope waits for its child, which calls this and so is alive.
-        self.scope
-            .get()
+        self.scope()
             .filter(|_| self.bounded.get())
             .and_then(|scope| unsafe { scope.as_ref() }.deadline)
     }

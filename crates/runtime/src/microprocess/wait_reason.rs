@@ -25,7 +25,8 @@ pub enum Wait {
     Io(i32),
     /// As `Io`, but for so long that the unused part of the stack was given back.
     Idle(i32),
-    Scope,
+    /// The address of the scope, or 0 where the children are the connections of a server.
+    Scope(usize),
     Blocking,
     Batch,
     Future,
@@ -37,6 +38,12 @@ pub enum Wait {
     Signal,
     /// The number of the peer's address space, or 0.
     Gate(u16),
+    /// The address of a mutex of the C library, under `kumi run`.
+    PthreadMutex(usize),
+    /// The address of a readers-writer lock of the C library, under `kumi run`.
+    PthreadRwLock(usize),
+    /// The address of a spinlock of the C library, under `kumi run`.
+    Spinlock(usize),
 }
 
 impl Wait {
@@ -69,7 +76,7 @@ impl Wait {
             Wait::Message(a) => (12, a),
             Wait::Io(fd) => (Wait::IO, fd as usize),
             Wait::Idle(fd) => (Wait::IO | Wait::TRIMMED, fd as usize),
-            Wait::Scope => (14, 0),
+            Wait::Scope(a) => (14, a),
             Wait::Blocking => (15, 0),
             Wait::Batch => (16, 0),
             Wait::Future => (17, 0),
@@ -77,6 +84,9 @@ impl Wait {
             Wait::Descriptors => (19, 0),
             Wait::Signal => (21, 0),
             Wait::Gate(space) => (20, usize::from(space)),
+            Wait::PthreadMutex(a) => (22, a),
+            Wait::PthreadRwLock(a) => (23, a),
+            Wait::Spinlock(a) => (24, a),
         }
     }
 
@@ -95,7 +105,7 @@ impl Wait {
             11 => Wait::Select,
             12 => Wait::Message(object),
             Wait::IO => Wait::Io(object as i32),
-            14 => Wait::Scope,
+            14 => Wait::Scope(object),
             15 => Wait::Blocking,
             16 => Wait::Batch,
             17 => Wait::Future,
@@ -103,6 +113,9 @@ impl Wait {
             19 => Wait::Descriptors,
             20 => Wait::Gate(object as u16),
             21 => Wait::Signal,
+            22 => Wait::PthreadMutex(object),
+            23 => Wait::PthreadRwLock(object),
+            24 => Wait::Spinlock(object),
             _ => return None,
         })
     }
@@ -114,8 +127,8 @@ pub(crate) fn kind_name(kind: u8) -> &'static str {
         Some(Wait::Park) => "unpark",
         Some(Wait::Sleep) => "clock",
         Some(Wait::Join(_)) => "join",
-        Some(Wait::Mutex(_)) => "mutex",
-        Some(Wait::RwLock(_)) => "rwlock",
+        Some(Wait::Mutex(_) | Wait::PthreadMutex(_)) => "mutex",
+        Some(Wait::RwLock(_) | Wait::PthreadRwLock(_)) => "rwlock",
         Some(Wait::Condvar(_)) => "condvar",
         Some(Wait::Barrier(_)) => "barrier",
         Some(Wait::Once(_)) => "once",
@@ -124,7 +137,7 @@ pub(crate) fn kind_name(kind: u8) -> &'static str {
         Some(Wait::Select) => "select",
         Some(Wait::Message(_)) => "message",
         Some(Wait::Io(_) | Wait::Idle(_)) => "descriptor",
-        Some(Wait::Scope) => "scope",
+        Some(Wait::Scope(_)) => "scope",
         Some(Wait::Blocking) => "blocking",
         Some(Wait::Batch) => "batch",
         Some(Wait::Future) => "future",
@@ -132,6 +145,7 @@ pub(crate) fn kind_name(kind: u8) -> &'static str {
         Some(Wait::Descriptors) => "descriptors",
         Some(Wait::Signal) => "signal",
         Some(Wait::Gate(_)) => "gate",
+        Some(Wait::Spinlock(_)) => "spinlock",
         None => "unknown",
     }
 }
@@ -142,8 +156,9 @@ impl std::fmt::Display for Wait {
             Wait::Park => write!(f, "an unpark"),
             Wait::Sleep => write!(f, "the clock"),
             Wait::Join(id) => write!(f, "the end of microprocess {}", Printed(*id)),
-            Wait::Mutex(a) => write!(f, "the mutex at {a:#x}"),
-            Wait::RwLock(a) => write!(f, "the rwlock at {a:#x}"),
+            Wait::Mutex(a) | Wait::PthreadMutex(a) => write!(f, "the mutex at {a:#x}"),
+            Wait::RwLock(a) | Wait::PthreadRwLock(a) => write!(f, "the rwlock at {a:#x}"),
+            Wait::Spinlock(a) => write!(f, "the spinlock at {a:#x}"),
             Wait::Condvar(a) => write!(f, "the condition variable at {a:#x}"),
             Wait::Barrier(a) => write!(f, "the barrier at {a:#x}"),
             Wait::Once(a) => write!(f, "the initialisation at {a:#x}"),
@@ -152,7 +167,7 @@ impl std::fmt::Display for Wait {
             Wait::Select => write!(f, "one of several channels"),
             Wait::Message(a) => write!(f, "a message at {a:#x}"),
             Wait::Io(fd) | Wait::Idle(fd) => write!(f, "descriptor {fd}"),
-            Wait::Scope => write!(f, "the end of its scope's children"),
+            Wait::Scope(_) => write!(f, "the end of its scope's children"),
             Wait::Blocking => write!(f, "a blocking call"),
             Wait::Batch => write!(f, "its batch of system calls"),
             Wait::Future => write!(f, "a future"),

@@ -49,6 +49,14 @@ const MARK_GENERATION: u64 = 1 << (47 - MARK_ALIGN);
 
 pub(crate) const NO_MARK: u64 = 1 << 62;
 
+/// Number of bits of a thread ID (below 4,194,304; pid_max in proc_sys_kernel(5)).
+const THREAD_BITS: u32 = 22;
+
+/// Returns the kernel thread whose [`foreign_mark`](Waiter::foreign_mark) this is.
+pub(crate) fn thread_of_mark(mark: u64) -> Option<i32> {
+    (mark & NO_MARK != 0).then_some((mark & ((1 << THREAD_BITS) - 1)) as i32)
+}
+
 #[inline]
 pub(crate) fn mark_of(mp: &Mp) -> u64 {
     mark(std::ptr::from_ref(mp).expose_provenance(), mp.state.generation())
@@ -78,6 +86,14 @@ impl Waiter {
         let mp: &'static Mp = unsafe { &*std::ptr::with_exposed_provenance::<Mp>(at) };
         let who = mp.reference();
         (mark_of(mp) == mark && who.is_alive()).then(|| Waiter::of(who))
+    }
+
+    /// Returns a number for the calling kernel thread, whose waiter this is, as
+    /// [`mark`](Waiter::mark) does for a microprocess: at least 2^62, below 2^63, and unique among
+    /// the kernel threads. Reports read the thread's ID from it.
+    pub fn foreign_mark(&self) -> u64 {
+        let thread = kumihimo_arch::kernel::gettid() as u64 & ((1 << THREAD_BITS) - 1);
+        NO_MARK | self.id() << THREAD_BITS & (NO_MARK - 1) | thread
     }
 
     pub(crate) fn of_foreign(who: Arc<ForeignThread>) -> Waiter {

@@ -18,6 +18,8 @@ use crate::config::OnDeadlock;
 use crate::memory::pool;
 use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::wait_reason::Wait;
+use crate::observe::holders::Waiting;
+use crate::observe::locks::Snapshot;
 use crate::observe::{dump, other_threads};
 use crate::scheduler::instance::Instance;
 
@@ -100,24 +102,18 @@ fn somebody_may_wake() -> bool {
 }
 
 fn report(instance: &Instance) {
-    let mut waiting = Vec::new();
-    let mut total = 0;
-    pool::for_each(|mp| {
-        if mp.state.phase() != Phase::Parked {
-            return;
-        }
-        total += 1;
-        if waiting.len() < SHOWN {
-            let what = mp.waits_for().map_or_else(|| "nothing known".into(), |w| w.to_string());
-            waiting.push((
-                mp.reference(),
-                format!("  microprocess {} {} waits for {what}", Printed(mp.id()), mp.name_text()),
-            ));
-        }
-    });
+    let Some(seen) = Snapshot::take() else { return };
+    let total = seen.waiting().len();
     if total == 0 {
         return;
     }
+    let line = |one: &Waiting| {
+        let (id, name) = (Printed(one.who.id()), one.who.mp.name_text());
+        let holder = seen.holder(one.wait);
+        let held = holder.map_or_else(String::new, |held| format!(", {}", held.describe()));
+        (one.who, format!("  microprocess {id} {name} waits for {}{held}", one.wait))
+    };
+    let waiting: Vec<_> = seen.waiting().iter().take(SHOWN).map(line).collect();
     let more = if total > waiting.len() {
         format!("\n  ... and {} more", total - waiting.len())
     } else {
@@ -129,6 +125,10 @@ fn report(instance: &Instance) {
          (every kernel thread of the program waits as well):\n{}{more}",
         lines.join("\n")
     );
+    let cycles: Vec<_> = seen.cycles().take(SHOWN).map(|cycle| format!("  {cycle}")).collect();
+    if !cycles.is_empty() {
+        eprintln!("kumihimo: these wait for each other in a circle:\n{}", cycles.join("\n"));
+    }
     // Printed separately, because backtraces take time and memory: the lines above are printed in
     // any case.
     let traces = dump::backtraces(&waiting.iter().map(|(who, _)| *who).collect::<Vec<_>>());

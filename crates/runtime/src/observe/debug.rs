@@ -22,7 +22,7 @@ use crate::scheduler::vp::Vp;
 /// changes of [`Root`], of the fields that its offsets describe, of the phases in `state.rs`, of
 /// the encoding of [`crate::microprocess::wait_reason::Wait`], and of the frame that a switch
 /// leaves on the stack.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The root. Offsets are in bytes from the start of the structure that they are named after.
 #[repr(C)]

@@ -1,4 +1,4 @@
-//! Observation of a running process: dumps, deadlock and starvation reports, metrics, and the
+//! Observation of a running process: dumps, holders of locks, reports, metrics, and the
 //! addresses that a debugger reads.
 //!
 //! Readers load values that carriers publish. They stop no thread, except one whose running stack
@@ -9,6 +9,9 @@ pub(crate) mod deadlock;
 pub mod debug;
 pub(crate) mod dump;
 pub(crate) mod dump_signal;
+pub(crate) mod holders;
+pub mod locks;
 pub(crate) mod metrics;
 pub(crate) mod other_threads;
 pub(crate) mod starvation;
+pub(crate) mod wait_graph;

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use kumihimo_machine::handler::{
     Action, ControlHandler, Done, Metric, Microprocess, Refused, Resource, Space,
 };
+use kumihimo_machine::locks::{LockItem, Locks, MOST_LOCKS};
 use kumihimo_machine::top::{TopItem, TopQuery};
 use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::table::{Command, Error, table};
@@ -19,6 +20,8 @@ use crate::lifecycle::suspend::{self, Suspended};
 use crate::memory::pool;
 use crate::microprocess::identity;
 use crate::microprocess::record::{Mp, Ref};
+use crate::observe::holders::{self, Holders, Waiting};
+use crate::observe::locks::Snapshot;
 use crate::observe::{dump, metrics};
 use crate::process::board;
 use crate::process::mode::{Mode, mode};
@@ -114,9 +117,10 @@ impl ControlHandler for ControlSocket {
 
     fn microprocesses(&self, each: &mut dyn FnMut(Microprocess)) {
         let Some(threads) = instance::visit(|instance| instance.map(Threads::of)) else { return };
+        let holders = Holders::of(&holders::waiting());
         // Records live for ever, so the runtime may end meanwhile.
         pool::for_each(|mp| {
-            if let Some(seen) = threads.see(mp) {
+            if let Some(seen) = threads.see(mp, &holders) {
                 each(seen);
             }
         });
@@ -126,7 +130,8 @@ impl ControlHandler for ControlSocket {
         let who = find(id)?;
         let threads =
             instance::visit(|instance| instance.map(Threads::of)).ok_or_else(|| stale(id))?;
-        threads.see(who.mp).filter(|seen| seen.id == id).ok_or_else(|| stale(id))
+        let holders = Holders::of(&Waiting::of(who.mp));
+        threads.see(who.mp, &holders).filter(|seen| seen.id == id).ok_or_else(|| stale(id))
     }
 
     fn resources(&self, kind: Option<Kind>, each: &mut dyn FnMut(Resource)) {
@@ -187,6 +192,18 @@ impl ControlHandler for ControlSocket {
             return Err(no_microprocesses());
         }
         top::answer(query, each);
+        Ok(())
+    }
+
+    fn locks(&self, limit: u32, each: &mut dyn FnMut(LockItem)) -> Result<(), Refused> {
+        if Instance::one_to_one() {
+            return Err(no_microprocesses());
+        }
+        let most = limit.min(MOST_LOCKS) as usize;
+        let report = Snapshot::take().map_or_else(Locks::default, |seen| seen.report(most));
+        each(LockItem::Totals(report.totals));
+        report.locks.into_iter().for_each(|lock| each(LockItem::Lock(Box::new(lock))));
+        report.chains.into_iter().for_each(|chain| each(LockItem::Chain(chain)));
         Ok(())
     }
 

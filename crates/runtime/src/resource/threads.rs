@@ -9,6 +9,8 @@ use kumihimo_resource::id::Id;
 
 use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
+use crate::microprocess::wait_reason::Wait;
+use crate::observe::holders::{Held, Holders};
 use crate::scheduler::instance::Instance;
 use crate::scheduler::thread_place;
 
@@ -51,24 +53,23 @@ impl Threads {
         })
     }
 
-    /// Describes a microprocess. `None` if it has ended or another life uses the record.
-    pub(super) fn see(&self, mp: &'static Mp) -> Option<Microprocess> {
+    /// Describes a microprocess, with its lock's holder if `holders` has it. `None` if it has ended
+    /// or another life uses the record.
+    pub(super) fn see(&self, mp: &'static Mp, holders: &Holders) -> Option<Microprocess> {
         let who = mp.reference();
         let phase = mp.state.phase();
         let on = self.0.get(&who.id()).copied();
         let suspended = mp.state.is_suspended();
         let state = self.state(who, phase)?;
-        let waits_for = match phase {
-            Phase::Parked => mp.waits_for().map(|wait| wait.to_string()),
-            _ => None,
-        };
+        let wait = mp.waits_for().filter(|_| phase == Phase::Parked);
         let name = (mp.label_len.load(Ordering::Acquire) != 0).then(|| mp.name_text());
         let seen = Microprocess {
             id: Id::from_bits(who.id())?,
             name,
             state,
             stopping: suspended && state != State::Suspended,
-            waits_for,
+            waits_for: wait.as_ref().map(Wait::to_string),
+            holder: wait.and_then(|wait| holders.get(wait)).map(Held::describe),
             priority: mp.priority.load(Ordering::Relaxed),
             inherited: mp.inherited(),
             vp: on.and_then(|on| on.vp).unwrap_or_else(|| mp.home.load(Ordering::Relaxed)),

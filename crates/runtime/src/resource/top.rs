@@ -25,6 +25,7 @@ use crate::memory::pool;
 use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
 use crate::microprocess::wait_reason::Wait;
+use crate::observe::holders::{Holders, Waiting};
 use crate::observe::{counters, dump};
 use crate::resource::threads::Threads;
 use crate::scheduler::instance;
@@ -105,8 +106,11 @@ pub(super) fn answer(query: &TopQuery, each: &mut dyn FnMut(TopItem)) {
     let (skip, limit) = (query.skip as usize, query.limit.min(MOST_ROWS) as usize);
     if query.group == TopGrouping::None {
         each(TopItem::Totals(totals));
-        for one in select(&mut all, query, skip, limit) {
-            let Some(microprocess) = threads.see(one.who.mp) else { continue };
+        let rows = select(&mut all, query, skip, limit);
+        let parked: Vec<Waiting> = rows.iter().filter_map(|one| Waiting::of(one.who.mp)).collect();
+        let holders = Holders::of(&parked);
+        for one in rows {
+            let Some(microprocess) = threads.see(one.who.mp, &holders) else { continue };
             let on = matches!(one.state, State::Running | State::Blocked);
             let read = counters::of(one.who.mp, on);
             if !one.who.is_current() {

@@ -145,6 +145,7 @@ pub(crate) fn park(
     let timed = if until.is_some() { Wait::TIMED } else { 0 };
     mp.wait_kind.store(kind | timed, Ordering::Relaxed);
     mp.wait_object.store(object, Ordering::Relaxed);
+    mp.waits_since.store(kt.instance().now(), Ordering::Relaxed);
     // A bound one keeps its kernel thread however long it waits.
     let stays = (!mp.sticky.is_bound.get()).then(|| Instant::now() + STAYS);
     let stays = stays.filter(|stays| until.is_none_or(|until| *stays < until));

@@ -39,12 +39,18 @@ const COMPLETE: u32 = 3;
 /// assert_eq!(log, ["started"]);
 /// assert!(START.is_completed());
 /// ```
+#[repr(C)]
 pub struct Once {
-    state: AtomicU32,
     /// Mark of the thread that runs the closure, by which a recursive call is detected.
     runner: AtomicU64,
+    state: AtomicU32,
     queue: ListLock<Queue>,
 }
+
+// Reports read the mark.
+#[cfg(not(loom))]
+const _: () =
+    assert!(std::mem::offset_of!(Once, runner) == kumihimo_runtime::park::lock_layout::ONCE_RUNNER);
 
 impl UnwindSafe for Once {}
 impl RefUnwindSafe for Once {}

@@ -45,6 +45,13 @@ pub(crate) struct RawMutex {
     word: AtomicU64,
 }
 
+// Reports read the owner's mark without the lock.
+#[cfg(not(loom))]
+const _: () = assert!(
+    std::mem::offset_of!(RawMutex, word) == kumihimo_runtime::park::lock_layout::MUTEX_OWNER
+        && WAITERS == kumihimo_runtime::park::lock_layout::MUTEX_WAITERS
+);
+
 pub(crate) struct MutexWaiters {
     pub(crate) queue: Queue,
     /// The waiter that was woken last and has not run yet, and its priority.

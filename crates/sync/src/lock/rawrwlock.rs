@@ -30,12 +30,22 @@ const READERS: u32 = WRITER - 1;
 const READ: usize = 0;
 const WRITE: usize = 1;
 
+#[repr(C)]
 pub(crate) struct RawRwLock {
-    word: AtomicU32,
     /// Mark of the writer, by which a recursive lock is detected; 0 if there is none.
     writer: AtomicU64,
+    word: AtomicU32,
     waiting: ListLock<RwWaiters>,
 }
+
+// Reports read the writer's mark and the number of readers without the lock.
+#[cfg(not(loom))]
+const _: () = assert!(
+    std::mem::offset_of!(RawRwLock, writer) == kumihimo_runtime::park::lock_layout::RWLOCK_WRITER
+        && std::mem::offset_of!(RawRwLock, word)
+            == kumihimo_runtime::park::lock_layout::RWLOCK_WORD
+        && READERS == kumihimo_runtime::park::lock_layout::RWLOCK_READERS
+);
 
 struct RwWaiters {
     queue: Queue,

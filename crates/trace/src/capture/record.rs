@@ -160,7 +160,7 @@ impl Cause {
 
 /// Reasons for a wait, by number: the runtime's kinds of waits, and at the end the one that the
 /// event source reports.
-pub const WAITS: [&str; 21] = [
+pub const WAITS: [&str; 25] = [
     "-",
     "park",
     "sleep",
@@ -182,6 +182,10 @@ pub const WAITS: [&str; 21] = [
     "resume",
     "kernel",
     "gate",
+    "signal",
+    "mutex",
+    "rwlock",
+    "spinlock",
 ];
 
 /// Value of `wait`: suspended until it is resumed.

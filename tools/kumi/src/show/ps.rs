@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kumihimo_machine::client::Neighbour;
 use kumihimo_machine::handler::{Microprocess, Space, State};
+use kumihimo_machine::locks::Holder;
 
 use crate::ask::{self, One, Place, Target, Trouble, Whose};
 use crate::text::{Name, Plain, code, json_line, put, short, table, written};
@@ -286,7 +287,14 @@ pub fn microprocess(row: &Microprocess, column: usize, cell: &mut String) {
             None => cell.push('-'),
         },
         _ => match (&row.waits_for, &row.sticky) {
-            (Some(what), _) => put(cell, Plain(what)),
+            (Some(what), _) => {
+                put(cell, Plain(what));
+                // A lock that is free at the moment is about to be taken by a waiter.
+                if let Some(holder) = row.holder.as_ref().filter(|holder| **holder != Holder::Free)
+                {
+                    put(cell, format_args!(", {}", Plain(&holder.to_string())));
+                }
+            }
             // The state is shown in another column; this column has the reason.
             (None, Some(why)) => put(cell, Plain(why)),
             (None, None) => {}
@@ -305,6 +313,7 @@ pub fn example(id: &str, state: State) -> Microprocess {
         state,
         stopping: false,
         waits_for: None,
+        holder: None,
         priority: 32,
         inherited: None,
         vp: 0,
@@ -336,6 +345,18 @@ mod tests {
         );
         one.waits_for = Some("the mutex".to_owned());
         assert_eq!(cell(&one, 6), "the mutex");
+        for (holder, want) in [
+            (Holder::Free, "the mutex"),
+            (Holder::Unknown, "the mutex, holder unknown"),
+            (Holder::KernelThread { thread: 7 }, "the mutex, held by kernel thread 7"),
+            (
+                Holder::Microprocess { id: one.id, name: Some("a\x1b".to_owned()) },
+                "the mutex, held by 1.1.1 (a\\u{1b})",
+            ),
+        ] {
+            one.holder = Some(holder);
+            assert_eq!(cell(&one, 6), want);
+        }
         assert_eq!(cell(&example("1.1.1", State::Blocked), 6), "");
     }
 

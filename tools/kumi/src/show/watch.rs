@@ -96,7 +96,7 @@ fn look(
     match now {
         Ok(now) => {
             one.silent = None;
-            if one.last.as_ref() != Some(&now) {
+            if one.last.as_ref().is_none_or(|last| !is_same(last, &now)) {
                 if json {
                     json_line(out, &Line::Is { seconds, microprocess: &now })?;
                 } else {
@@ -125,6 +125,12 @@ fn look(
     Ok(())
 }
 
+/// Whether nothing has changed but the holder of the lock that the microprocess waits for, which
+/// changes often while the microprocess itself does nothing.
+fn is_same(last: &Microprocess, now: &Microprocess) -> bool {
+    last == now || *last == Microprocess { holder: last.holder.clone(), ..now.clone() }
+}
+
 struct Row<'a>(&'a Microprocess);
 
 impl std::fmt::Display for Row<'_> {
@@ -151,6 +157,9 @@ impl std::fmt::Display for Row<'_> {
         }
         if let Some(what) = &m.waits_for {
             write!(f, ", waits for {}", Plain(what))?;
+            if let Some(holder) = &m.holder {
+                write!(f, ", {}", Plain(&holder.to_string()))?;
+            }
         }
         Ok(())
     }
@@ -160,6 +169,7 @@ impl std::fmt::Display for Row<'_> {
 mod tests {
     use kumihimo_machine::client::Error;
     use kumihimo_machine::handler::{Refused, State};
+    use kumihimo_machine::locks::Holder;
 
     use super::*;
 
@@ -168,13 +178,15 @@ mod tests {
         let mut first = crate::show::ps::example("1.2.3", State::Waiting);
         first.name = Some("worker".to_owned());
         first.waits_for = Some("mutex".to_owned());
+        let mut held = first.clone();
+        held.holder = Some(Holder::Readers { count: 2 });
         let mut second = first.clone();
         second.state = State::Suspended;
         second.waits_for = None;
         let mut one = Watched { id: first.id, last: None, silent: None, ended: false };
         let mut out = Vec::new();
         for (seconds, now) in
-            [(0.0, &first), (0.1, &first), (0.2, &second), (0.3, &second), (0.4, &first)]
+            [(0.0, &first), (0.1, &held), (0.2, &second), (0.3, &second), (0.4, &held)]
         {
             look(&mut out, &mut one, Ok(now.clone()), seconds, false).unwrap();
         }
@@ -186,7 +198,7 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "    0.000 1.2.3 worker waiting, priority 32, VP 0, waits for mutex\n    \
              0.200 1.2.3 worker suspended, priority 32, VP 0\n    \
-             0.400 1.2.3 worker waiting, priority 32, VP 0, waits for mutex\n    \
+             0.400 1.2.3 worker waiting, priority 32, VP 0, waits for mutex, held by 2 readers\n    \
              0.500 1.2.3 ended\n"
         );
         let mut out = Vec::new();

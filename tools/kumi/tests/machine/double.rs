@@ -138,6 +138,7 @@ impl Table {
             state,
             stopping: false,
             waits_for: None,
+            holder: None,
             priority: 32,
             inherited: None,
             vp: 0,

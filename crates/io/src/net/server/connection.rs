@@ -87,7 +87,7 @@ impl ServeCall {
     /// Parks until woken or until `until`; may return spuriously. A cancellation point.
     pub(super) fn wait(&self, until: Option<Instant>) {
         cancel::point();
-        park::park(Wait::Scope, until);
+        park::park(Wait::Scope(0), until);
         cancel::point();
     }
 

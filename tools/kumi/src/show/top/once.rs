@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::ask::{self, Place, Trouble, Whose};
 use crate::show::ps::{self, STATES};
-use crate::text::{Name, Plain, code, json_line, put, short, table, written};
+use crate::text::{Name, Plain, code, duration, json_line, put, short, table, written};
 
 /// Time between the two queries from which the rates are computed.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -273,19 +273,6 @@ fn rate(rate: Option<f64>) -> String {
     rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"))
 }
 
-/// Formats nanoseconds with three digits at least: `950ns`, `12.3us`, `4.5s`, `17m`, `3h`.
-fn duration(ns: u64) -> String {
-    let n = ns as f64;
-    match n {
-        n if n < 1e3 => format!("{ns}ns"),
-        n if n < 1e6 => format!("{:.1}us", n / 1e3),
-        n if n < 1e9 => format!("{:.1}ms", n / 1e6),
-        n if n < 100e9 => format!("{:.1}s", n / 1e9),
-        n if n < 100.0 * 60e9 => format!("{:.0}m", n / 60e9),
-        n => format!("{:.0}h", n / 3600e9),
-    }
-}
-
 fn show_rows(out: &mut impl Write, rows: &[TopRow]) -> io::Result<()> {
     let heads =
         ["ID", "NAME", "CPU", "STATE", "PRIORITY", "VP", "SWITCH/s", "STACK", "FOR", "WAITS-FOR"];
@@ -418,21 +405,6 @@ mod tests {
             "COUNT  CPU  WAITED  GROUP\n2      -    90m     the clock\n1      -    90m     -\n\
              7 at this place, CPU -, waited 90m\n     0 f\n     1 g\n"
         );
-    }
-
-    #[test]
-    fn durations_are_short() {
-        for (ns, want) in [
-            (0, "0ns"),
-            (999, "999ns"),
-            (1_500, "1.5us"),
-            (2_000_000, "2.0ms"),
-            (99_900_000_000, "99.9s"),
-            (180_000_000_000, "3m"),
-            (36_000_000_000_000, "10h"),
-        ] {
-            assert_eq!(duration(ns), want);
-        }
     }
 
     #[test]
