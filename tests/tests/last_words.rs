@@ -203,6 +203,13 @@ fn deadlock_report_lists_all_waits() {
     for name in wanted.split(", ") {
         assert!(ended.stderr.contains(name), "{name}: {ended:#?}");
     }
+    let holders = ended.stderr.lines().filter(|line| line.contains(", held by "));
+    assert!(holders.clone().any(|line| line.ends_with(" (second)")), "{ended:#?}");
+    let (_, cycle) =
+        ended.stderr.split_once("these wait for each other in a circle:\n").expect("a cycle");
+    let cycle = cycle.lines().next().expect("a line");
+    assert_eq!(cycle.matches("waits for the mutex at 0x").count(), 2, "{cycle}");
+    assert_eq!(cycle.matches(", held by ").count(), 2, "{cycle}");
 }
 
 /// The thread is unknown to the runtime.

@@ -5,8 +5,8 @@
 //! reader is another thread, and the lock may be gone at any time, so:
 //!
 //! 1. The reader notes state, generation, number of switches and start of the wait ([`Waiting`]).
-//! 2. The kernel copies the lock's word ([`kumihimo_backtrace::copy`]), which cannot fault, whatever
-//!    the address is by then. No reference to the lock is ever made.
+//! 2. The kernel copies the lock's word ([`kumihimo_backtrace::copy`]), which cannot fault,
+//!    whatever the address is by then. No reference to the lock is ever made.
 //! 3. The reader compares state, generation, switches and start again. If all are the same, the
 //!    waiter was parked all the time: a microprocess that runs counts a switch before it parks
 //!    again. Its frame borrows the lock and did not return, so the word was that of the lock.

@@ -9,6 +9,7 @@ use kumihimo_machine::locks::{
 };
 use kumihimo_resource::id::Id;
 
+use crate::kernel_thread::gs_record;
 use crate::memory::pool;
 use crate::microprocess::identity;
 use crate::microprocess::lock_layout;
@@ -390,6 +391,10 @@ fn does(who: Ref) -> Option<String> {
             None => "waits".to_owned(),
         },
         Phase::Suspended => "is suspended".to_owned(),
+        // The caller is in a system call that looks for it.
+        Phase::Live if gs_record::current_mp().is_some_and(|own| own.reference() == who) => {
+            "runs".to_owned()
+        }
         Phase::Live => {
             let place = instance::visit(|instance| thread_place::on(instance?, who));
             match place.map(|place| (place.vp, place.call)) {

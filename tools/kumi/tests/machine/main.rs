@@ -4,6 +4,7 @@ mod board;
 mod container;
 mod double;
 mod gates;
+mod locks;
 mod ps;
 mod pty;
 mod real;

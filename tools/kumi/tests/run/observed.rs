@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
 use kumihimo_machine::handler::{Microprocess, State};
+use kumihimo_machine::locks::Holder;
 use kumihimo_tests::until;
 
 use crate::bed::{Built, KUMI, run};
@@ -81,6 +82,62 @@ fn threads_are_shown_by_name_with_their_waits() {
     kumi(&built, &["resume", &id]);
     assert!(!is_suspended());
     assert!(kumi(&built, &["backtrace", &id]).contains("on_time"));
+}
+
+#[test]
+fn holders_of_the_locks_of_a_program_are_shown() {
+    let test = "observed::holders_of_the_locks_of_a_program_are_shown";
+    let Some(built) = Built::new(test, "locks.c") else { return };
+    let mut command = built.by_kumi(&["--strict"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program");
+    let stdout = child.stdout.take().expect("a pipe");
+    let running = Running(child);
+    let mut said = String::new();
+    BufReader::new(stdout).read_line(&mut said).expect("text");
+    assert_eq!(said, "ready\n");
+    // The semaphore has two waiters.
+    let text = || kumi(&built, &["locks"]);
+    until("all wait", text, || text().contains("\n9 waiters for 8 locks, 1 chain, 1 deadlock\n"));
+    let pid = running.0.id();
+    let report: Vec<serde_json::Value> = kumi(&built, &["locks", "--json"])
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let lock_before = |waiter: &str| {
+        let lock = report.iter().map(|line| &line["lock"]).find(|lock| {
+            let first = lock["first"].as_array();
+            first.is_some_and(|first| first.iter().any(|one| one["name"] == waiter))
+        });
+        lock.unwrap_or_else(|| panic!("{waiter}: {report:?}"))
+    };
+    for (waiter, kind, holder) in [
+        ("first", "mutex", "middle"),
+        ("middle", "mutex", "last"),
+        ("one", "mutex", "two"),
+        ("two", "mutex", "one"),
+        ("reader", "rwlock", "writer"),
+    ] {
+        let lock = lock_before(waiter);
+        assert_eq!((&lock["kind"], &lock["holder"]["name"]), (&kind.into(), &holder.into()));
+    }
+    let lock = lock_before("behind-main");
+    assert_eq!(lock["holder"]["thread"], pid, "the first thread stays a kernel thread: {lock}");
+    for (waiter, kind) in [("last", "semaphore"), ("on-futex", "futex")] {
+        let lock = lock_before(waiter);
+        assert_eq!((&lock["kind"], &lock["holder"]["kind"]), (&kind.into(), &"unknown".into()));
+    }
+    let said = text();
+    let chain = said.lines().find(|line| line.starts_with("chain: ")).expect("a chain");
+    let names: Vec<_> = ["(first)", "(middle)", "(last)"].map(|name| chain.find(name)).into();
+    assert!(names.iter().all(Option::is_some) && names.is_sorted(), "{chain}");
+    assert!(chain.contains("(last), which waits for the semaphore at 0x"), "{chain}");
+    let deadlock = said.lines().find(|line| line.starts_with("deadlock: ")).expect("a deadlock");
+    assert!(deadlock.contains("(one)") && deadlock.contains("(two)"), "{deadlock}");
+    let row = rows(&built).into_iter().find(|row| row.name.as_deref() == Some("first"));
+    assert!(matches!(row.and_then(|row| row.holder), Some(Holder::Microprocess { .. })));
+    let stacks = kumi(&built, &["locks", "--backtraces"]);
+    assert!(["middle", "last", "behind_main"].iter().all(|name| stacks.contains(name)), "{stacks}");
 }
 
 #[test]
