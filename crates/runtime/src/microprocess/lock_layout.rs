@@ -64,6 +64,11 @@ pub(crate) fn records_holder(wait: Wait) -> bool {
     )
 }
 
+/// Whether the lock is one of the C library, under `kumi run`.
+pub(crate) fn is_of_c_library(wait: Wait) -> bool {
+    matches!(wait, Wait::PthreadMutex(_) | Wait::PthreadRwLock(_))
+}
+
 /// Reads a lock's record of its holder. `copy` copies memory as
 /// [`kumihimo_backtrace::copy`](kumihimo_backtrace::copy) does. Returns `None` if the lock has no
 /// such record or its memory is gone.

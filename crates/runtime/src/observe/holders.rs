@@ -83,6 +83,17 @@ pub(crate) fn waiting() -> Vec<Waiting> {
     all
 }
 
+/// Returns all microprocesses that wait for locks.
+pub(crate) fn waiting_for_locks() -> Vec<Waiting> {
+    let mut all = Vec::new();
+    pool::for_each(|mp| {
+        if mp.waits_for().is_some_and(lock_layout::is_lock) {
+            all.extend(Waiting::of(mp).filter(|one| lock_layout::is_lock(one.wait)));
+        }
+    });
+    all
+}
+
 /// The holder of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {

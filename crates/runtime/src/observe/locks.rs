@@ -27,7 +27,7 @@ const MOST_CYCLES: usize = 1000;
 /// Returns the locks for which microprocesses wait, with holders and waiters, and the chains and
 /// cycles among the waiters. Empty without a runtime, and where microprocesses are kernel threads.
 ///
-/// The locks are those of [`kumihimo::sync`](crate) and, under `kumi run`, of the C library. The
+/// The locks are those of `kumihimo::sync` and, under `kumi run`, of the C library. The
 /// holder is unknown for semaphores, spinlocks and futexes, which record none. Of the readers that
 /// hold a readers-writer lock only the number is recorded. The program continues meanwhile, so each
 /// line is right for the moment at which it was read. Cycles are confirmed.
@@ -137,6 +137,14 @@ impl Snapshot {
                     self.edges(children, &waiting, &mut others)
                 }
                 wait => match self.holders.get(wait) {
+                    // It was handed the mutex, and is about to be woken: locking one's own mutex
+                    // panics. A mutex of the C library is handed to nobody, so a thread that waits
+                    // for its own does so for ever.
+                    Some(Held::By(who))
+                        if who == self.waits[at].who && !lock_layout::is_of_c_library(wait) =>
+                    {
+                        continue;
+                    }
                     Some(Held::By(who)) => self.edges([who], &waiting, &mut others),
                     Some(Held::ByThread(thread)) => {
                         let known = others.kernel_threads.entry(thread);

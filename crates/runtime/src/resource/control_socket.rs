@@ -117,7 +117,7 @@ impl ControlHandler for ControlSocket {
 
     fn microprocesses(&self, each: &mut dyn FnMut(Microprocess)) {
         let Some(threads) = instance::visit(|instance| instance.map(Threads::of)) else { return };
-        let holders = Holders::of(&holders::waiting());
+        let holders = Holders::of(&holders::waiting_for_locks());
         // Records live for ever, so the runtime may end meanwhile.
         pool::for_each(|mp| {
             if let Some(seen) = threads.see(mp, &holders) {

@@ -1,5 +1,6 @@
 /* Threads with names that hold and want locks, until standard input ends: a chain of three, a
- * deadlock of two, a readers-writer lock, and locks that record no holder. */
+ * deadlock of two, one of a thread with itself, a readers-writer lock, and locks that record no
+ * holder. */
 #include "check.h"
 
 #include <linux/futex.h>
@@ -9,6 +10,7 @@
 static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t c = PTHREAD_MUTEX_INITIALIZER, d = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t of_main = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t of_twice = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t rwlock = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_barrier_t taken;
 static sem_t none;
@@ -84,6 +86,14 @@ static void *behind_main(void *argument) {
     return argument;
 }
 
+static void *twice(void *argument) {
+    called("twice");
+    pthread_mutex_lock(&of_twice);
+    meet();
+    pthread_mutex_lock(&of_twice);
+    return argument;
+}
+
 static void *on_futex(void *argument) {
     called("on-futex");
     meet();
@@ -93,7 +103,7 @@ static void *on_futex(void *argument) {
 
 int main(void) {
     void *(*const all[])(void *) = {last,   middle, first,       one,     two,
-                                    writer, reader, behind_main, on_futex};
+                                    writer, reader, behind_main, twice,   on_futex};
     enum { COUNT = sizeof all / sizeof *all };
     RETURNS(0, pthread_barrier_init(&taken, NULL, COUNT + 1));
     RETURNS(0, sem_init(&none, 0, 0));
