@@ -33,6 +33,15 @@ pub struct Locks {
 }
 
 /// Numbers of the whole address space.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::observe::{self, LockTotals};
+///
+/// let LockTotals { waiters, locks, .. } = observe::locks().totals;
+/// assert_eq!((waiters, locks), (0, 0), "nobody waits");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockTotals {
     /// Number of microprocesses that wait for a lock.
@@ -249,6 +258,16 @@ pub struct Link {
 }
 
 /// Why one member of a [`Chain`] waits for the next one.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::observe::{self, Because};
+///
+/// let links = observe::locks().chains.into_iter().flat_map(|chain| chain.links);
+/// let for_locks = links.filter(|link| link.because == Because::Holds).count();
+/// assert_eq!(for_locks, 0, "nobody waits");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
