@@ -111,8 +111,12 @@ pub fn counters(id: Id) -> Option<Counters> {
     }
     let mp = identity::find(id.bits().get())?;
     let who = mp.reference();
-    let place = instance::visit(|i| i.and_then(|i| thread_place::on(i, who)));
-    let counters = of(mp, place.is_some());
+    let (place, turns) = instance::visit(|i| {
+        i.map(|i| (thread_place::on(i, who), i.unfinished_turns())).unwrap_or_default()
+    });
+    let mut counters = of(mp, place.is_some());
+    let turn = turns.iter().find(|(of, _)| *of == who.id());
+    counters.cpu += Duration::from_nanos(turn.map_or(0, |(_, time)| *time));
     (who.id() == id.bits().get() && who.is_alive()).then_some(counters)
 }
 

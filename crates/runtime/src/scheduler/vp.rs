@@ -15,7 +15,7 @@ mod rebalance;
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use kumihimo_arbiter::row::Row;
 use kumihimo_arch::{cpu, tls};
@@ -110,9 +110,11 @@ pub(crate) struct Vp {
     /// Whether a switch reads the clock: for the policy, or for exact accounting.
     pub(super) books: AtomicBool,
     /// See [`Vp::account_exactly`].
-    pub(super) exact_period: Cell<u32>,
-    pub(super) exact_since: Cell<u64>,
-    pub(super) exact_running: Cell<*const Mp>,
+    pub(super) exact_period: AtomicU32,
+    pub(super) exact_since: AtomicU64,
+    pub(super) exact_running: AtomicPtr<Mp>,
+    /// CPU time since then, as far as it was sampled: see [`Vp::sample_turn`].
+    pub(super) sampled_turn: AtomicU64,
     /// Kernel thread, time and CPU time of the last reading of the CPU clock.
     pub(super) exact_cpu: Cell<(u32, u64, u64)>,
     pub(super) fsgsbase: bool,
@@ -193,9 +195,10 @@ impl Vp {
         Ok(Vp {
             keeps_account,
             books: AtomicBool::new(keeps_account || measure::is_exact()),
-            exact_period: Cell::new(0),
-            exact_since: Cell::new(0),
-            exact_running: Cell::new(std::ptr::null()),
+            exact_period: AtomicU32::new(0),
+            exact_since: AtomicU64::new(0),
+            exact_running: AtomicPtr::default(),
+            sampled_turn: AtomicU64::new(0),
             exact_cpu: Cell::new((0, 0, 0)),
             fsgsbase: cpu::fsgsbase(),
             standing_offset: gs_record::standing_offset(),

@@ -19,7 +19,6 @@ use crate::kernel_thread::gs_record::ANNOUNCED;
 use crate::microprocess::identity;
 use crate::scheduler::instance::Instance;
 use crate::scheduler::thread_place;
-use crate::scheduler::vp::measure;
 
 /// Mean interval between two samples, in nanoseconds. Each is between half and one and a half.
 const INTERVAL: u64 = 5_000_000;
@@ -49,7 +48,8 @@ impl Instance {
             let before = sampled.swap(used, Ordering::Relaxed);
             // Another kernel thread may have the slot by now.
             let grown = used.checked_sub(before).unwrap_or(used);
-            if runs.has_vp && measure::is_exact() {
+            // Under exact accounting, a turn is accounted at its end.
+            if runs.vp.is_some_and(|vp| self.vps[vp as usize].sample_turn(runs.id, grown)) {
                 continue;
             }
             if let Some(mp) = identity::find(runs.id) {
@@ -68,10 +68,10 @@ impl Instance {
         if id == 0 || id & ANNOUNCED != 0 {
             return None;
         }
-        let has_vp = thread_place::vp_under(self, slot).is_some();
+        let vp = thread_place::vp_under(self, slot);
         let state = ThreadState::read(slot.state.load(Ordering::Relaxed));
-        let is_running = has_vp || state.is_some_and(|(state, _)| state == ThreadState::User);
-        is_running.then_some(Runs { id, has_vp })
+        let is_running = vp.is_some() || state.is_some_and(|(state, _)| state == ThreadState::User);
+        is_running.then_some(Runs { id, vp })
     }
 }
 
@@ -79,7 +79,8 @@ impl Instance {
 struct Runs {
     /// ID of the microprocess.
     id: u64,
-    has_vp: bool,
+    /// Index of its virtual processor, if it has one.
+    vp: Option<u32>,
 }
 
 #[cfg(test)]

@@ -112,16 +112,51 @@ impl Vp {
             return;
         }
         let now = self.instance().now();
-        let since = self.exact_since.replace(now);
+        let since = self.exact_since.load(Ordering::Relaxed);
+        let ran = self.exact_running.load(Ordering::Relaxed);
+        let is_same = self.exact_period.load(Ordering::Relaxed) == period;
+        self.exact_since.store(now, Ordering::Relaxed);
+        self.sampled_turn.store(0, Ordering::Relaxed);
+        self.exact_running.store(next.cast_mut(), Ordering::Relaxed);
+        self.exact_period.store(period, Ordering::Relaxed);
         // SAFETY: null or a record; records live for ever.
-        let ran = unsafe { self.exact_running.replace(next).as_ref() };
-        match ran.filter(|_| self.exact_period.replace(period) == period) {
+        match unsafe { ran.as_ref() }.filter(|_| is_same) {
             Some(mp) => {
                 let time = self.without_other_threads(now.saturating_sub(since), now);
                 mp.counters.add_cpu(&mp.is_counted, time);
             }
             None => drop(self.since_cpu_clock(now)),
         }
+    }
+
+    /// Adds sampled CPU time of the microprocess `id` to its present turn. Returns false if exact
+    /// accounting has not begun on this VP, which has not switched since it was turned on.
+    /// Async-signal-safe.
+    pub(crate) fn sample_turn(&self, id: u64, time: u64) -> bool {
+        let period = EXACT.load(Ordering::Relaxed);
+        if period == 0 || self.exact_period.load(Ordering::Relaxed) != period {
+            return false;
+        }
+        // SAFETY: null or a record; records live for ever.
+        let runs = unsafe { self.exact_running.load(Ordering::Relaxed).as_ref() };
+        if runs.is_some_and(|mp| mp.reference().id() == id) {
+            self.sampled_turn.fetch_add(time, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Under exact accounting, returns the running microprocess and the CPU time of its present
+    /// turn. The counters get that time when the turn ends. It is accurate to an interval of the
+    /// samples.
+    fn unfinished_turn(&self, now: u64) -> Option<(u64, u64)> {
+        let period = EXACT.load(Ordering::Relaxed);
+        let runs = self.exact_running.load(Ordering::Relaxed);
+        let since = self.exact_since.load(Ordering::Relaxed);
+        let sampled = self.sampled_turn.load(Ordering::Relaxed);
+        // SAFETY: null or a record; records live for ever.
+        let mp = unsafe { runs.as_ref() }?;
+        let is_present = period != 0 && self.exact_period.load(Ordering::Relaxed) == period;
+        is_present.then(|| (mp.reference().id(), sampled.min(now.saturating_sub(since))))
     }
 
     /// Returns the CPU time of a turn of `time` nanoseconds that ends now. If the kernel ran
@@ -165,6 +200,13 @@ impl Vp {
 }
 
 impl Instance {
+    /// Returns the microprocesses that run under exact accounting, and the CPU time of their turns,
+    /// which their counters do not have yet.
+    pub(crate) fn unfinished_turns(&self) -> Vec<(u64, u64)> {
+        let now = self.now();
+        self.vps.iter().filter_map(|vp| vp.unfinished_turn(now)).collect()
+    }
+
     /// Records the time of a wake-up, and returns it. The caller holds `mp`, which is not queued
     /// yet.
     pub(crate) fn time_wake(&self, mp: &Mp) -> u64 {
