@@ -7,6 +7,8 @@ use crate::microprocess::Microprocess;
 
 /// Largest number of rows or groups in one answer.
 pub const MOST_ROWS: u32 = 10_000;
+/// Largest number of parts in [`TopQuery::within`].
+pub const MOST_PARTS: usize = 16;
 
 /// A query. Rates and CPU shares are those since the last query of the same session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,39 @@ pub struct TopQuery {
     /// Turns the exact accounting of CPU time on or off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<bool>,
+    /// Only microprocesses that are in all of these groups, at most [`MOST_PARTS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub within: Vec<TopPart>,
+    /// Asks for the position of a row or group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub find: Option<TopFind>,
+    /// Repeats the rates of the session's last query, so that the order of the rows is kept and the
+    /// interval of the next query is not cut. For other rows of the same screen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
+}
+
+/// The microprocesses of one group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TopPart {
+    /// Those of [`TopGrouping::WaitsFor`] with this text.
+    WaitsFor(String),
+    /// Those of [`TopGrouping::Name`] with this text.
+    Name(String),
+    /// Those of [`TopGrouping::Tree`] with this text, and those below it.
+    Tree(String),
+    /// Those with this [`TopGroup::stack`].
+    Stack(u64),
+}
+
+/// A search in the order of the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopFind {
+    /// The text, without regard to case, as for [`TopQuery::filter`].
+    pub text: String,
+    /// Position of the first row or group that is examined.
+    pub from: u32,
 }
 
 /// Sort keys. Numbers sort from the highest down, except IDs and VPs.
@@ -65,6 +100,9 @@ pub enum TopGrouping {
     WaitsFor,
     /// By the part of the name before its last number.
     Name,
+    /// As a tree of these parts: `http/conn` is below `http`. Each group has the totals of the
+    /// groups below it, which follow it.
+    Tree,
     /// By stack: the same calls at the same addresses.
     Stack,
 }
@@ -110,6 +148,9 @@ pub struct TopTotals {
     /// Number of stacks that were examined for groups by stack.
     #[serde(default)]
     pub stacks: u64,
+    /// Position of the row or group that the query searched, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<u64>,
     /// The virtual processors in use.
     #[serde(default)]
     pub vps: Vec<TopVp>,
@@ -180,4 +221,14 @@ pub struct TopGroup {
     pub cpu: Option<f64>,
     /// Nanoseconds that their present waits have lasted, in total.
     pub waiting_ns: u64,
+    /// Number of groups above it in the tree.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub depth: u16,
+    /// Identity of the stack, for groups by stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack: Option<u64>,
+}
+
+fn is_zero(n: &u16) -> bool {
+    *n == 0
 }
