@@ -75,7 +75,7 @@ pub(crate) fn is_of_c_library(wait: Wait) -> bool {
 pub(crate) fn read(wait: Wait, copy: impl Fn(usize, &mut [u8]) -> usize) -> Option<HolderWord> {
     let mut bytes = [0; MOST];
     let mut fetch =
-        |at: usize, size: usize| (copy(at, &mut bytes[..size]) == size).then(|| Fetched(bytes));
+        |at: usize, size: usize| (copy(at, &mut bytes[..size]) == size).then_some(Fetched(bytes));
     let one = |holder: u64, word: HolderWord| if holder == 0 { HolderWord::Free } else { word };
     let or_readers = |readers: u32| match readers {
         0 => HolderWord::Free,

@@ -138,7 +138,7 @@ fn is_named(test: &str, name: &str, reason: &str, provoke: impl FnOnce(&One)) {
     let _meek = One::start(test, &folder, "meek");
     let mut pty = Pty::start(&folder, &["top", "--every", "100"], (120, 30), Controlling::Yes);
     pty.until_shown("1 address space ");
-    assert!(!pty.screen().contains("(pid"), "{}", pty.screen());
+    assert!(!pty.screen().contains("violation"), "{}", pty.screen());
     let offender = One::start(test, &folder, name);
     if name == "killed" || name == "stopped" {
         let view = View::open(&folder.path().join("board")).expect("a board");
@@ -158,10 +158,12 @@ fn is_named(test: &str, name: &str, reason: &str, provoke: impl FnOnce(&One)) {
     }
     provoke(&offender);
     let said = format!("{name} (pid {}) {reason}", offender.id());
+    pty.until_shown("violation");
+    pty.send("!");
     pty.until_shown(&said);
     let (code, told, complaints) = folder.kumi(&["board"]);
     assert!(code == 0 && complaints.is_empty() && told.contains(&said), "{told}{complaints}");
-    pty.send("q");
+    pty.send("xq");
     assert_eq!(pty.wait().code(), Some(0));
 }
 

@@ -58,8 +58,13 @@ impl Folder {
     /// A `kumi` command with this run-time directory.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(KUMI);
-        command.args(args).env("KUMI_DIR", &self.0);
+        command.args(args).env("KUMI_DIR", &self.0).env("XDG_CONFIG_HOME", self.config());
         command
+    }
+
+    /// The folder with the settings of `kumi` commands.
+    pub fn config(&self) -> PathBuf {
+        self.0.join("config")
     }
 
     /// Runs `kumi` and returns its exit code, standard output and standard error.

@@ -4,6 +4,7 @@ mod board;
 mod container;
 mod double;
 mod gates;
+mod live;
 mod locks;
 mod ps;
 mod pty;

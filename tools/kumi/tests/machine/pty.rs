@@ -66,6 +66,7 @@ impl Pty {
         };
         let side = || Stdio::from(slave.try_clone().expect("a descriptor"));
         command.args(args).env("KUMI_DIR", folder.path()).env("TERM", "xterm-256color");
+        command.env("XDG_CONFIG_HOME", folder.config());
         command.stdin(side()).stdout(side()).stderr(side());
         Pty {
             master: Some(master.into()),

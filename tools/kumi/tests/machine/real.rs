@@ -11,7 +11,7 @@ use super::pty::{Controlling, Pty};
 
 /// Returns whether the machine allows only the 1:1 mode, without steering. Reports `test` as
 /// skipped then.
-fn one_to_one(test: &str) -> bool {
+pub fn one_to_one(test: &str) -> bool {
     // Only one runtime can exist at a time.
     static ONCE: OnceLock<bool> = OnceLock::new();
     let skip = *ONCE.get_or_init(kumihimo_tests::process::is_one_to_one);

@@ -318,11 +318,9 @@ fn process_that_is_no_address_space_is_named() {
 }
 
 #[test]
-fn options_of_the_printed_screen_need_it() {
+fn number_of_printed_rows_needs_a_printed_screen() {
     let folder = Folder::new("top-options");
-    let (code, _, complaints) = folder.kumi(&["top", "--sort", "name"]);
-    assert_eq!(code, 1);
-    assert!(complaints.contains("need --once or --json"), "{complaints}");
+    refuses(&folder, &["top", "--limit", "5"], "--limit needs --once or --json");
 }
 
 #[test]

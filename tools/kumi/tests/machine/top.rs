@@ -40,7 +40,7 @@ fn top_shows_address_spaces_start_and_end() {
     let a = one.table.number;
     let mut pty = top(&folder);
     pty.until_shown("2 microprocesses");
-    pty.until_shown(&format!("{a}.2.1            reader"));
+    pty.until_shown(&format!("{a}.2.1       reader"));
     one.table.add(3, "newcomer", State::Suspended);
     pty.until(|screen| screen.contains("newcomer") && screen.contains("1 suspended"));
     let other = folder.space();
@@ -69,7 +69,8 @@ fn keys_fold_sort_filter_and_explain() {
     // The right arrow key, as a terminal sends it.
     pty.send("\x1b[C");
     pty.until_shown("reader");
-    pty.send(">i");
+    // From the column of the CPU time.
+    pty.send("<i");
     pty.until(|screen| {
         let at = |text| screen.find(text).unwrap_or(usize::MAX);
         screen.contains("NAME^") && at("worker") < at("reader")
@@ -81,10 +82,92 @@ fn keys_fold_sort_filter_and_explain() {
     pty.send("u");
     pty.until(|screen| screen.contains("/mailbox/post") && screen.contains("SERIAL"));
     pty.send("u?");
-    pty.until_shown("any key returns");
+    pty.until_shown("any other key returns");
     pty.send("x");
     pty.until_shown("reader");
+    // The search selects the row, which then is that of the commands.
+    pty.send("gfread\r");
+    pty.until_shown("\"read\" is in row");
+    pty.send("s");
+    pty.until_shown(&format!("{a}.2.1: suspended"));
+    pty.send("b");
+    pty.until_shown("0: reader::work");
+    pty.send("x!");
+    pty.until_shown("no address space has violated the board's protocol");
+    pty.send("xv");
+    pty.until_shown("it has no histograms");
+    pty.send("x");
     ends_well(pty);
+}
+
+#[test]
+fn older_version_shows_its_list_and_what_is_missing() {
+    let folder = Folder::new("top-older");
+    let _one = two(&folder);
+    let mut pty = top(&folder);
+    pty.until(|screen| {
+        screen.contains("1 running, 1 waiting, no counters in Kumihimo 0.1.0")
+            && screen.contains("reader")
+    });
+    pty.send("ttee");
+    pty.until(|screen| screen.contains("CPU time is sampled") && screen.contains("reader"));
+    ends_well(pty);
+}
+
+#[test]
+fn settings_are_remembered() {
+    let folder = Folder::new("top-settings");
+    let one = two(&folder);
+    let a = one.table.number;
+    let file = folder.config().join("kumihimo/top.json");
+    let mut pty = top(&folder);
+    pty.until_shown("reader");
+    ends_well(pty);
+    assert!(!file.exists(), "nothing was changed");
+    let mut pty = top(&folder);
+    pty.until_shown("reader");
+    pty.send("<i");
+    pty.until_shown("NAME^");
+    ends_well(pty);
+    let mut pty = top(&folder);
+    pty.until(|screen| screen.contains("NAME^") && screen.contains("reader"));
+    ends_well(pty);
+    // Options replace the settings of one run.
+    let args = ["top", "--every", "100", "--sort", "state", "--filter", "READER", &a.to_string()];
+    let mut pty = Pty::start(&folder, &args, (80, 24), Controlling::Yes);
+    pty.until(|screen| screen.contains("STATE^") && screen.contains("filter: READER"));
+    pty.until(|screen| screen.contains("reader") && !screen.contains("worker"));
+    ends_well(pty);
+    let text = std::fs::read_to_string(&file).expect("the settings");
+    assert!(text.contains(r#""sort":"name","backwards":true"#), "{text}");
+    std::fs::write(&file, "{").expect("a foreign file");
+    let mut pty = top(&folder);
+    pty.until_shown("top.json are ignored");
+    ends_well(pty);
+    assert_eq!(std::fs::read_to_string(&file).expect("unchanged"), "{");
+}
+
+#[test]
+fn only_named_address_spaces_are_shown() {
+    let folder = Folder::new("top-narrow");
+    let one = two(&folder);
+    let other = folder.space_with(|table| {
+        table.add(1, "elsewhere", State::Running);
+    });
+    let named = other.table.number.to_string();
+    let args = ["top", "--every", "100", &named];
+    let mut pty = Pty::start(&folder, &args, (80, 24), Controlling::Yes);
+    pty.until(|screen| screen.contains("1 address space ") && screen.contains("elsewhere"));
+    assert!(!pty.screen().contains("reader"), "{}", pty.screen());
+    drop(other);
+    pty.until_shown("the address spaces that were named have ended");
+    let looks = one.table.until_asked(0, 0).0;
+    assert_eq!(looks, 0, "others are not queried");
+    ends_well(pty);
+    let args = ["top", "--every", "100", "4000"];
+    let mut pty = Pty::start(&folder, &args, (80, 24), Controlling::Yes);
+    assert_eq!(pty.wait().code(), Some(1));
+    assert!(pty.screen().contains("there is no address space 4000"), "{}", pty.screen());
 }
 
 #[test]
@@ -210,7 +293,7 @@ fn top_stops_and_continues_as_a_job() {
     pty.until_stopped();
     pty.kill(Signal::CONT);
     pty.send("?");
-    pty.until_shown("any key returns");
+    pty.until_shown("any other key returns");
     // A redraw replaces the output of other programs.
     pty.send("\x0cx");
     pty.until_shown("reader");

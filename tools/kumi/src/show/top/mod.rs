@@ -1,35 +1,46 @@
 //! `kumi top`: the microprocesses of the machine, live.
 //!
-//! Three parts: the model (state and effects of keys), the view (display), and the loop in this
-//! file, which handles keys, query results and signals. Each of these comes from a separate kernel
-//! thread over one channel.
+//! Three parts: the model (state, in `model` and `known`, and effects of keys, in `keys`), the view
+//! (display), and the loop in this file, which handles keys, query results and signals. Each of
+//! these comes from a separate kernel thread over one channel.
 
+mod answer;
+mod cells;
+mod histogram;
+mod keys;
+mod known;
 mod look;
+mod message;
 mod model;
 #[cfg(test)]
 mod model_tests;
 mod once;
+mod options;
 mod rates;
 mod screen;
+mod settings;
 mod view;
 #[cfg(test)]
 mod view_tests;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossterm::event::KeyEvent;
 use kumihimo_machine::client::Machine;
+use kumihimo_resource::id::Id;
 use signal_hook::consts::SIGHUP;
 use signal_hook::low_level::emulate_default_handler;
 
-use look::Order;
-use model::{Model, Wanted, Wish};
+use keys::Wish;
+use message::{Message, Order};
+use model::{Mode, Model, Panel};
 use screen::Screen;
+use settings::Stored;
 
-use crate::ask::Whose;
+use crate::ask::{self, Whose};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -37,26 +48,9 @@ pub struct Args {
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
     every: u64,
     #[command(flatten)]
-    shown: once::Shown,
+    shown: options::Shown,
     #[command(flatten)]
     whose: Whose,
-}
-
-/// Messages to the main loop.
-enum Message {
-    Key(KeyEvent),
-    Resized,
-    Look(model::Look),
-    /// Result of a request; true if it failed.
-    Told(String, bool),
-    /// A signal that ends the program.
-    Signal(i32),
-    /// The program was stopped and continues.
-    Continued,
-    /// The terminal is gone.
-    Gone,
-    /// The querying thread has ended.
-    Blind,
 }
 
 /// How the program ends.
@@ -70,6 +64,10 @@ enum End {
 /// End after the loss of the terminal: by SIGHUP, even if the kernel does not send that signal.
 const GONE: End = End::Signal(SIGHUP);
 
+/// Time for which the end of the program waits for the address spaces whose exact accounting it
+/// turned on.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Runs until a key or a signal ends the program. A signal ends it with the signal's default
 /// action; the loss of the terminal, like SIGHUP.
 pub fn run(args: Args) -> Result<ExitCode, String> {
@@ -78,11 +76,31 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     }
     args.shown.check_live()?;
     let machine = args.whose.machine()?;
+    let Some(only) = narrow(&machine, &args.shown)? else { return Ok(ExitCode::FAILURE) };
+    let stored = Stored::read();
+    let mut model = Model::of(stored.settings);
+    args.shown.filter.clone_into(&mut model.filter);
+    model.exact = args.shown.exact;
+    model.is_narrow = only.is_some();
+    model.said = stored.complaint.clone().map(|complaint| (complaint, true));
+    args.shown.replace(&mut model.settings);
+    if args.shown.histograms {
+        model.mode = Mode::Panel(Panel::Histograms, 0);
+    }
+    let initial = model.settings;
     let (to, messages) = mpsc::channel();
     let screen = Screen::take()?;
-    let begun = begin(machine, Duration::from_millis(args.every), &to);
+    let begun = begin(machine, only, Duration::from_millis(args.every), &to);
     let orders = begun.map_err(|e| format!("cannot create a kernel thread: {e}"))?;
-    match until_the_end(screen, &messages, &orders) {
+    if model.exact {
+        let _ = orders.send(Order::Exact(true));
+    }
+    let end = until_the_end(screen, &messages, &orders, &mut model);
+    finish(&messages, orders);
+    if let Err(why) = stored.write(initial, model.settings) {
+        ask::complain(&why);
+    }
+    match end {
         End::Asked => Ok(ExitCode::SUCCESS),
         End::Signal(signal) => {
             emulate_default_handler(signal).map_err(|e| e.to_string())?;
@@ -91,8 +109,32 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     }
 }
 
+/// IDs by number of the address spaces to show; `None` for all.
+type Only = Option<BTreeMap<u16, Id>>;
+
+/// Finds the address spaces that were named. `None` if one of them was not found, which is then
+/// reported.
+fn narrow(machine: &Machine, shown: &options::Shown) -> Result<Option<Only>, String> {
+    if shown.spaces.is_empty() {
+        return Ok(Some(None));
+    }
+    let (found, mut whole) = ask::neighbours(machine, &shown.spaces)?;
+    let mut only = BTreeMap::new();
+    for (_, described) in ask::each(found, |(place, neighbour)| ask::space_at(neighbour, *place)) {
+        match described {
+            Ok(space) => drop(only.insert(space.id.location().space(), space.id)),
+            Err(trouble) => {
+                ask::complain(&trouble);
+                whole = false;
+            }
+        }
+    }
+    Ok(whole.then_some(Some(only)))
+}
+
 fn begin(
     machine: Machine,
+    only: Only,
     every: Duration,
     to: &Sender<Message>,
 ) -> std::io::Result<Sender<Order>> {
@@ -102,9 +144,20 @@ fn begin(
     let to = to.clone();
     thread::Builder::new().name("looks".to_owned()).spawn(move || {
         let _last = Last(to.clone());
-        look::run(machine, every, &ordered, &to);
+        look::run(machine, only, every, &ordered, &to);
     })?;
     Ok(orders)
+}
+
+/// Lets the querying thread undo what it changed, and waits for its end.
+fn finish(messages: &Receiver<Message>, orders: Sender<Order>) {
+    drop(orders);
+    let begun = Instant::now();
+    while let Ok(message) = messages.recv_timeout(PATIENCE.saturating_sub(begun.elapsed())) {
+        if matches!(message, Message::Blind) {
+            return;
+        }
+    }
 }
 
 /// Reports the end of the querying thread, also after a panic.
@@ -118,13 +171,13 @@ impl Drop for Last {
 
 fn until_the_end(
     mut screen: Screen,
-    messages: &mpsc::Receiver<Message>,
+    messages: &Receiver<Message>,
     orders: &Sender<Order>,
+    model: &mut Model,
 ) -> End {
-    let mut model = Model::default();
-    let mut wanted = Wanted::default();
+    let mut wanted = Vec::new();
     loop {
-        if screen.draw(&mut model).is_err() {
+        if screen.draw(model).is_err() {
             return GONE;
         }
         let now = model.wanted();
@@ -139,8 +192,8 @@ fn until_the_end(
             let going_on = match message {
                 Message::Key(key) => match model.key(key) {
                     Some(Wish::End) => return End::Asked,
-                    Some(Wish::Act(id, action)) => {
-                        let _ = orders.send(Order::Act(id, action));
+                    Some(Wish::Order(order)) => {
+                        let _ = orders.send(order);
                         Ok(())
                     }
                     Some(Wish::Stop) => screen.stop(),
@@ -153,6 +206,14 @@ fn until_the_end(
                 }
                 Message::Told(said, refused) => {
                     model.told(said, refused);
+                    Ok(())
+                }
+                Message::Backtrace(id, text) => {
+                    model.show_stack(id, text);
+                    Ok(())
+                }
+                Message::Found(found) => {
+                    model.found(found);
                     Ok(())
                 }
                 Message::Resized => Ok(()),

@@ -1,107 +1,28 @@
-//! State of `kumi top`, and the effects of keys on it. Pure: no terminal, no clock, no socket.
+//! State of `kumi top`: address spaces, rows, selection, and the effects of query results. Pure: no
+//! terminal, no clock, no socket. `keys` has the effects of keys.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use kumihimo_arbiter::board::overrides::Offender;
 use kumihimo_arbiter::view::SpaceView;
-use kumihimo_machine::handler::{Action, Metric, Microprocess, Resource, Space};
+use kumihimo_machine::handler::Microprocess;
+use kumihimo_machine::top::{TopGroup, TopGrouping, TopPart};
 use kumihimo_resource::id::Id;
 
-use super::rates::Rates;
+use super::known::{Item, Known, Level};
+use super::message::{List, Look};
+use super::settings::Settings;
 use crate::show::board::Seen;
-use crate::show::ps::{Key as Sort, STATES};
 use crate::text::short;
 
-/// An address space with more microprocesses starts folded.
-const FEW: u64 = 100;
-/// Time for which a violation is displayed.
+/// Age up to which a violation of the board's protocol is recent.
 const OF_LATE: Duration = Duration::from_secs(300);
-
-/// Sort keys in the order of their columns.
-pub const SORTS: [Sort; 7] =
-    [Sort::Id, Sort::Name, Sort::State, Sort::Priority, Sort::Vp, Sort::Thread, Sort::WaitsFor];
-
-/// Reply of one address space to a query.
-#[derive(Debug)]
-pub struct Sight {
-    /// Number of the address space.
-    pub number: u16,
-    /// Description and metrics, or the reason why it does not reply; `None` if only a list was
-    /// requested.
-    pub itself: Option<Result<(Space, Vec<Metric>), String>>,
-    /// Microprocesses, if requested.
-    pub microprocesses: Option<Vec<Microprocess>>,
-    /// Usage table, if requested.
-    pub resources: Option<Vec<Resource>>,
-}
-
-/// Result of one query.
-#[derive(Debug)]
-pub struct Look {
-    /// Time since the start of the program.
-    pub at: Duration,
-    /// Replies in order of number, or the reason why none can be obtained.
-    pub sights: Result<Vec<Sight>, String>,
-    /// The board, if there is one.
-    pub board: Option<Seen>,
-    /// True if all address spaces were queried.
-    pub whole: bool,
-}
-
-/// Lists to query besides the address spaces: those with rows on the screen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Numbers of the address spaces.
-    pub lists: Vec<u16>,
-    /// True for the usage table, false for the microprocesses.
-    pub usage: bool,
-}
-
-/// Action that a key requests from the main loop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Send a request about a microprocess.
-    Act(Id, Action),
-    /// End the program.
-    End,
-    /// Stop the program like a shell's job.
-    Stop,
-    /// Redraw the whole screen.
-    Redraw,
-}
-
-/// Known state of an address space.
-#[derive(Debug)]
-pub struct Known {
-    /// Number.
-    pub number: u16,
-    /// Last description.
-    pub space: Option<Space>,
-    /// Reason why the address space does not reply.
-    pub trouble: Option<String>,
-    /// Rates of its counters.
-    pub rates: Rates,
-    /// Microprocesses, sorted, as of the last query.
-    pub microprocesses: Vec<Microprocess>,
-    /// Usage table as of the last query.
-    pub resources: Vec<Resource>,
-    /// Whether its rows are shown; `None` until the number of rows is known.
-    unfolded: Option<bool>,
-}
-
-impl Known {
-    /// Returns whether its rows are shown.
-    pub fn is_unfolded(&self) -> bool {
-        self.unfolded == Some(true)
-    }
-
-    /// Number of microprocesses in each of [`STATES`].
-    pub fn counts(&self) -> [usize; STATES.len()] {
-        STATES.map(|state| self.microprocesses.iter().filter(|m| m.state == state).count())
-    }
-}
+/// Number of rows of an address space that are no items: its own and the summary.
+const HEADS: usize = 2;
+/// Number of pages of rows that are requested: the page before the first row on the screen, and
+/// those after it.
+const PAGES: usize = 4;
 
 /// A row on the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,18 +31,33 @@ pub enum Row {
     Space(usize),
     /// Its states and virtual processors.
     Summary(usize),
-    /// One of its microprocesses.
-    Microprocess(usize, usize),
-    /// One of its resources.
-    Resource(usize, usize),
+    /// A microprocess, a group or a resource of it, by its position.
+    Item(usize, usize),
 }
 
-/// Identity of a row, independent of its position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Row {
+    /// Index of the address space.
+    pub fn space(self) -> usize {
+        let (Row::Space(at) | Row::Summary(at) | Row::Item(at, _)) = self;
+        at
+    }
+}
+
+/// Identity of the selected row, and its place for the case that this row is gone.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    /// Number of the address space.
+    number: u16,
+    /// Position among the rows of the address space.
+    place: usize,
+    item: Option<Who>,
+}
+
+/// Identity of an item, independent of its position.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Who {
-    Space(u16),
-    Summary(u16),
     Id(Id),
+    Group(String),
 }
 
 /// Meaning of the keys at the moment.
@@ -131,10 +67,25 @@ pub enum Mode {
     Normal,
     /// The filter is being typed; contains the previous filter.
     Filter(String),
+    /// A text to search is being typed; contains the previous one.
+    Find(String),
     /// A cancellation is to be confirmed.
     Confirm(Id),
-    /// The help is shown.
+    /// Text covers the rows; contains the first line on the screen.
+    Panel(Panel, usize),
+}
+
+/// Text that covers the rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Panel {
+    /// The meaning of keys and columns.
     Help,
+    /// Histograms of the address space of the selected row.
+    Histograms,
+    /// Violations of the board's protocol.
+    Violations,
+    /// A stack, with its title.
+    Stack(String, String),
 }
 
 /// The complete state.
@@ -142,23 +93,26 @@ pub enum Mode {
 pub struct Model {
     /// Address spaces in order of number.
     pub known: Vec<Known>,
-    /// All rows in order.
-    pub rows: Vec<Row>,
     /// Index of the selected row.
     pub selected: usize,
-    /// Index of the first row on the screen, and the number of rows that fit.
+    /// Index of the first row on the screen.
     pub offset: usize,
-    height: usize,
+    /// Number of rows that fit on the screen.
+    pub(super) height: usize,
+    /// A row to select when an answer has it: number of the address space, and position.
+    goal: Option<(u16, usize)>,
     /// The board as of the last query.
     pub board: Option<Seen>,
-    /// Sort key of microprocesses.
-    pub sort: Sort,
-    /// True if the order is reversed.
-    pub backwards: bool,
+    /// Order and kind of the rows.
+    pub settings: Settings,
     /// Only rows that contain this text are shown.
     pub filter: String,
-    /// True if the usage table is shown, false for microprocesses.
-    pub usage: bool,
+    /// The text that is searched.
+    pub search: String,
+    /// Whether the exact accounting of CPU time was turned on here.
+    pub exact: bool,
+    /// Whether only some address spaces are shown, which are unfolded then.
+    pub is_narrow: bool,
     /// Meaning of the keys.
     pub mode: Mode,
     /// Result of the last request; true if it failed.
@@ -169,28 +123,28 @@ pub struct Model {
     pub looked: bool,
 }
 
-impl Default for Model {
-    fn default() -> Model {
+impl Model {
+    /// The state before the first query.
+    pub fn of(settings: Settings) -> Model {
         Model {
             known: Vec::new(),
-            rows: Vec::new(),
             selected: 0,
             offset: 0,
             height: 1,
+            goal: None,
             board: None,
-            sort: Sort::Id,
-            backwards: false,
+            settings,
             filter: String::new(),
-            usage: false,
+            search: String::new(),
+            exact: false,
+            is_narrow: false,
             mode: Mode::Normal,
             said: None,
             blind: None,
             looked: false,
         }
     }
-}
 
-impl Model {
     /// Handles the result of a query.
     pub fn look(&mut self, look: Look) {
         let sights = match look.sights {
@@ -207,31 +161,52 @@ impl Model {
             self.board = look.board;
             let mut before: BTreeMap<u16, Known> =
                 self.known.drain(..).map(|known| (known.number, known)).collect();
-            let known = |sight: &Sight| {
-                before.remove(&sight.number).unwrap_or_else(|| Known {
-                    number: sight.number,
-                    space: None,
-                    trouble: None,
-                    rates: Rates::default(),
-                    microprocesses: Vec::new(),
-                    resources: Vec::new(),
-                    unfolded: None,
-                })
-            };
-            self.known = sights.iter().map(known).collect();
+            let known = sights.iter().map(|sight| {
+                before.remove(&sight.number).unwrap_or_else(|| Known::of(sight.number))
+            });
+            self.known = known.collect();
         }
         for sight in sights {
             if let Some(known) = self.known.iter_mut().find(|known| known.number == sight.number) {
+                if self.is_narrow {
+                    known.unfolded.get_or_insert(true);
+                }
                 known.seen(sight, look.at);
             }
         }
-        self.sort_all();
         self.arrange(chosen);
+        self.reach_goal();
     }
 
     /// Handles the result of a request.
     pub fn told(&mut self, said: String, refused: bool) {
         self.said = Some((said, refused));
+    }
+
+    /// Shows the stack of a microprocess.
+    pub fn show_stack(&mut self, id: Id, text: String) {
+        self.mode = Mode::Panel(Panel::Stack(format!("stack of {}", short(id)), text), 0);
+    }
+
+    /// Handles the result of a search: selects the row.
+    pub fn found(&mut self, found: Option<(u16, u64)>) {
+        let there = found.and_then(|(number, at)| {
+            let known = self.known.iter_mut().find(|known| known.number == number)?;
+            known.unfolded = Some(true);
+            Some((number, usize::try_from(at).ok()?))
+        });
+        match there {
+            Some((number, at)) => {
+                let said = format!(
+                    "{:?} is in row {} of address space {number}; n searches on",
+                    self.search,
+                    at.saturating_add(1)
+                );
+                self.told(said, false);
+            }
+            None => self.told(format!("no row contains {:?}", self.search), true),
+        }
+        self.aim(there);
     }
 
     /// Sets the number of rows that fit on the screen.
@@ -240,118 +215,115 @@ impl Model {
         self.scroll();
     }
 
-    /// The lists with rows on the screen.
-    pub fn wanted(&self) -> Wanted {
+    /// The lists of which rows are on the screen, each with about a page more on both sides.
+    pub fn wanted(&self) -> Vec<List> {
+        let (top, bottom) = (self.offset, self.offset + self.height);
+        let panel = match &self.mode {
+            Mode::Panel(Panel::Histograms, _) => self.selected_space(),
+            _ => None,
+        };
         let mut lists = Vec::new();
-        for row in self.rows.iter().skip(self.offset).take(self.height) {
-            let (Row::Space(at)
-            | Row::Summary(at)
-            | Row::Microprocess(at, _)
-            | Row::Resource(at, _)) = *row;
-            let known = &self.known[at];
-            if known.is_unfolded() && lists.last() != Some(&known.number) {
-                lists.push(known.number);
+        let mut start = 0;
+        for (at, known) in self.known.iter().enumerate() {
+            let rows = self.rows_of(known);
+            // Without rows: hidden by the filter until an answer has some.
+            let is_visible = (start < bottom && start + rows > top) || rows == 0;
+            if known.is_unfolded() && is_visible {
+                let first = top.saturating_sub(start + HEADS);
+                let skip = (first / self.height).saturating_sub(1) * self.height;
+                lists.push(self.list(known, skip, self.height * PAGES));
+            } else if panel == Some(at) {
+                lists.push(self.list(known, 0, 0));
             }
+            start += rows;
         }
-        Wanted { lists, usage: self.usage }
+        lists
     }
 
-    /// Handles a key.
-    pub fn key(&mut self, key: KeyEvent) -> Option<Wish> {
-        if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return match key.code {
-                KeyCode::Char('c') => Some(Wish::End),
-                KeyCode::Char('z') => Some(Wish::Stop),
-                KeyCode::Char('l') => Some(Wish::Redraw),
-                _ => None,
-            };
+    /// The request for some rows of an address space.
+    pub(super) fn list(&self, known: &Known, skip: usize, limit: usize) -> List {
+        let is_whole = known.program_contains(&self.filter.to_lowercase());
+        if self.settings.usage {
+            return List { number: known.number, usage: true, ..List::default() };
         }
-        match std::mem::replace(&mut self.mode, Mode::Normal) {
-            Mode::Normal => self.look_around(key.code),
-            Mode::Help => None,
-            Mode::Confirm(id) => {
-                if key.code == KeyCode::Char('y') {
-                    return Some(Wish::Act(id, Action::Cancel));
-                }
-                self.told(format!("{}: not cancelled", short(id)), false);
-                None
-            }
-            Mode::Filter(before) => {
-                self.type_filter(key.code, before);
-                None
-            }
+        List {
+            number: known.number,
+            usage: false,
+            sort: self.settings.sort,
+            backwards: self.settings.backwards,
+            filter: if is_whole { String::new() } else { self.filter.clone() },
+            group: known.grouping(self.settings.group),
+            within: known.levels.iter().map(|level| level.part.clone()).collect(),
+            skip: u32::try_from(skip).unwrap_or(u32::MAX),
+            limit: u32::try_from(limit).unwrap_or(u32::MAX),
         }
     }
 
-    fn look_around(&mut self, key: KeyCode) -> Option<Wish> {
-        let page = self.height.saturating_sub(1).max(1);
-        match key {
-            KeyCode::Char('q') => return Some(Wish::End),
-            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.mode = Mode::Help,
-            KeyCode::Char('/') => self.mode = Mode::Filter(self.filter.clone()),
-            KeyCode::Esc => {
-                self.filter.clear();
-                self.said = None;
-                self.arrange(self.chosen());
+    /// Number of rows of an address space. It has none if the filter hides it.
+    fn rows_of(&self, known: &Known) -> usize {
+        if !known.is_unfolded() {
+            return 1;
+        }
+        let items = known.len(self.settings.usage);
+        let is_known = self.settings.usage || known.answer.is_some();
+        let is_hidden = items == 0
+            && is_known
+            && known.levels.is_empty()
+            && !known.program_contains(&self.filter.to_lowercase());
+        if is_hidden { 0 } else { HEADS + items }
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.known.iter().map(|known| self.rows_of(known)).sum()
+    }
+
+    /// The row at a position.
+    pub fn row(&self, mut at: usize) -> Option<Row> {
+        for (index, known) in self.known.iter().enumerate() {
+            let rows = self.rows_of(known);
+            if at < rows {
+                return Some(match at {
+                    0 => Row::Space(index),
+                    1 => Row::Summary(index),
+                    at => Row::Item(index, at - HEADS),
+                });
             }
-            KeyCode::Up | KeyCode::Char('k') => self.select(self.selected.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.select(self.selected + 1),
-            KeyCode::PageUp => self.select(self.selected.saturating_sub(page)),
-            KeyCode::PageDown => self.select(self.selected + page),
-            KeyCode::Home | KeyCode::Char('g') => self.select(0),
-            KeyCode::End | KeyCode::Char('G') => self.select(usize::MAX),
-            KeyCode::Enter | KeyCode::Char(' ') => self.fold(None),
-            KeyCode::Left => self.fold(Some(false)),
-            KeyCode::Right => self.fold(Some(true)),
-            KeyCode::Char('<') => self.sort_by(SORTS.len() - 1),
-            KeyCode::Char('>') => self.sort_by(1),
-            KeyCode::Char('i') => {
-                self.backwards = !self.backwards;
-                self.sort_by(0);
-            }
-            KeyCode::Char('u') => {
-                self.usage = !self.usage;
-                self.arrange(self.chosen());
-            }
-            KeyCode::Char('s') => return self.wish(|_| Action::Suspend),
-            KeyCode::Char('r') => return self.wish(|_| Action::Resume),
-            KeyCode::Char('+' | '=') => {
-                return self.wish(|m| Action::Priority((m.priority + 1).min(63)));
-            }
-            KeyCode::Char('-') => {
-                return self.wish(|m| Action::Priority(m.priority.saturating_sub(1)));
-            }
-            KeyCode::Char('c') => {
-                if let Some(Wish::Act(id, _)) = self.wish(|_| Action::Cancel) {
-                    self.mode = Mode::Confirm(id);
-                }
-            }
-            _ => {}
+            at -= rows;
         }
         None
     }
 
-    fn type_filter(&mut self, key: KeyCode, before: String) {
-        let chosen = self.chosen();
-        match key {
-            KeyCode::Enter => {}
-            KeyCode::Esc => self.filter = before,
-            other => {
-                match other {
-                    KeyCode::Backspace => drop(self.filter.pop()),
-                    KeyCode::Char(c) => self.filter.push(c),
-                    _ => {}
-                }
-                self.mode = Mode::Filter(before);
-            }
-        }
-        self.arrange(chosen);
+    /// What a row of an address space shows.
+    pub fn item(&self, space: usize, at: usize) -> Item<'_> {
+        self.known[space].item(self.settings.usage, at)
     }
 
-    /// Recent violations of the board's protocol, the latest first.
-    pub fn offenders(&self) -> impl Iterator<Item = &Offender> {
+    /// What the selected row shows, if it is an item.
+    pub fn selected_item(&self) -> Option<Item<'_>> {
+        match self.row(self.selected)? {
+            Row::Item(space, at) => Some(self.item(space, at)),
+            Row::Space(_) | Row::Summary(_) => None,
+        }
+    }
+
+    /// Index of the address space of the selected row.
+    pub fn selected_space(&self) -> Option<usize> {
+        self.row(self.selected).map(Row::space)
+    }
+
+    /// The selected microprocess.
+    pub fn microprocess(&self) -> Option<&Microprocess> {
+        match self.selected_item()? {
+            Item::Microprocess(row) => Some(&row.microprocess),
+            _ => None,
+        }
+    }
+
+    /// Violations of the board's protocol, the latest first, and whether each is recent.
+    pub fn violations(&self) -> impl Iterator<Item = (&Offender, bool)> {
         let all = self.board.iter().flat_map(|board| &board.offenders);
-        all.filter(|one| one.ago < OF_LATE)
+        all.map(|one| (one, one.ago < OF_LATE))
     }
 
     /// The state at the board of an address space.
@@ -359,162 +331,135 @@ impl Model {
         self.board.as_ref()?.spaces.iter().find(|space| space.pid == pid)
     }
 
-    /// The selected microprocess.
-    pub fn microprocess(&self) -> Option<&Microprocess> {
-        match *self.rows.get(self.selected)? {
-            Row::Microprocess(space, one) => Some(&self.known[space].microprocesses[one]),
-            _ => None,
+    /// The groups that the address space of the selected row shows.
+    pub fn selected_grouping(&self) -> TopGrouping {
+        let known = self.selected_space().map(|at| &self.known[at]);
+        known.map_or(self.settings.group, |known| known.grouping(self.settings.group))
+    }
+
+    /// Whether the rows of that address space are groups.
+    pub fn shows_groups(&self) -> bool {
+        let known = self.selected_space().map(|at| &self.known[at]);
+        let is_older = known
+            .and_then(|known| known.answer.as_ref())
+            .is_some_and(|(_, answer)| !answer.has_counters);
+        self.selected_grouping() != TopGrouping::None && !is_older
+    }
+
+    /// Shows the members of a group in place of the groups.
+    pub(super) fn enter(&mut self, space: usize, level: Level) {
+        self.known[space].levels.push(level);
+        self.aim(Some((self.known[space].number, 0)));
+    }
+
+    /// Shows the groups again to which the members belong. Returns false if there are none.
+    pub(super) fn leave(&mut self, space: usize) -> bool {
+        let Some(level) = self.known[space].levels.pop() else { return false };
+        self.aim(Some((self.known[space].number, level.from)));
+        true
+    }
+
+    /// Selects a row by its position in its address space, now or as soon as an answer has it.
+    fn aim(&mut self, goal: Option<(u16, usize)>) {
+        let Some((number, at)) = goal else { return };
+        self.goal = goal;
+        if let Some(index) = self.known.iter().position(|known| known.number == number) {
+            self.select(self.start(index) + HEADS + at);
+        }
+        self.reach_goal();
+    }
+
+    /// Selects the row that was aimed at, if the last answer belongs to the present request.
+    fn reach_goal(&mut self) {
+        let Some((number, at)) = self.goal else { return };
+        let Some(index) = self.known.iter().position(|known| known.number == number) else {
+            return;
+        };
+        let known = &self.known[index];
+        let is_present = self.settings.usage
+            || known.answer.as_ref().is_some_and(|(list, _)| {
+                *list == List { skip: list.skip, limit: list.limit, ..self.list(known, 0, 0) }
+            });
+        if is_present {
+            self.goal = None;
+            let items = known.len(self.settings.usage);
+            let place = if items == 0 { 0 } else { HEADS + at.min(items - 1) };
+            self.select(self.start(index) + place);
         }
     }
 
-    fn wish(&mut self, action: impl Fn(&Microprocess) -> Action) -> Option<Wish> {
-        let wish = self.microprocess().map(|one| Wish::Act(one.id, action(one)));
-        if wish.is_none() {
-            self.told(
-                "select a microprocess first: up and down; Enter unfolds an address space"
-                    .to_owned(),
-                true,
-            );
-        }
-        wish
+    /// Index of the first row of an address space.
+    pub(super) fn start(&self, index: usize) -> usize {
+        self.known[..index].iter().map(|known| self.rows_of(known)).sum()
     }
 
-    /// Selects a sort key relative to the current one.
-    fn sort_by(&mut self, by: usize) {
-        let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or_default();
-        self.sort = SORTS[(at + by) % SORTS.len()];
-        let chosen = self.chosen();
-        self.sort_all();
-        self.arrange(chosen);
-    }
-
-    fn sort_all(&mut self) {
-        for known in &mut self.known {
-            self.sort.sort(&mut known.microprocesses);
-            if self.backwards {
-                known.microprocesses.reverse();
-            }
-            known.resources.sort_by_key(|resource| resource.id);
-        }
-    }
-
-    /// Folds or unfolds the address space of the selected row. After folding, the address space's
-    /// own row is selected.
-    fn fold(&mut self, to: Option<bool>) {
-        let Some(row) = self.rows.get(self.selected) else { return };
-        let (Row::Space(at) | Row::Summary(at) | Row::Microprocess(at, _) | Row::Resource(at, _)) =
-            *row;
-        let known = &mut self.known[at];
-        let unfolded = to.unwrap_or(!known.is_unfolded());
-        known.unfolded = Some(unfolded);
-        let chosen = if unfolded { self.chosen() } else { Some(Who::Space(self.known[at].number)) };
-        self.arrange(chosen);
-    }
-
-    fn select(&mut self, row: usize) {
-        self.selected = row.min(self.rows.len().saturating_sub(1));
+    pub(super) fn select(&mut self, row: usize) {
+        self.selected = row.min(self.len().saturating_sub(1));
         self.scroll();
     }
 
     fn scroll(&mut self) {
-        let last = self.rows.len().saturating_sub(self.height);
+        let last = self.len().saturating_sub(self.height);
         self.offset = self
             .offset
             .clamp((self.selected + 1).saturating_sub(self.height), self.selected)
             .min(last);
     }
 
-    fn who(&self, row: Row) -> Who {
-        match row {
-            Row::Space(at) => Who::Space(self.known[at].number),
-            Row::Summary(at) => Who::Summary(self.known[at].number),
-            Row::Microprocess(at, one) => Who::Id(self.known[at].microprocesses[one].id),
-            Row::Resource(at, one) => Who::Id(self.known[at].resources[one].id),
-        }
+    pub(super) fn chosen(&self) -> Option<Chosen> {
+        let row = self.row(self.selected)?;
+        let space = row.space();
+        let item = match row {
+            Row::Item(space, at) => who(self.item(space, at)),
+            Row::Space(_) | Row::Summary(_) => None,
+        };
+        let place = self.selected - self.start(space);
+        Some(Chosen { number: self.known[space].number, place, item })
     }
 
-    fn chosen(&self) -> Option<Who> {
-        self.rows.get(self.selected).map(|row| self.who(*row))
-    }
-
-    /// Builds the rows. The selected row stays selected if it still exists.
-    fn arrange(&mut self, chosen: Option<Who>) {
-        self.rows.clear();
+    /// Fits selection and filter to changed rows. The selected row stays selected if it is among
+    /// the known ones. Otherwise the selection keeps its place.
+    pub(super) fn arrange(&mut self, chosen: Option<Chosen>) {
         let filter = self.filter.to_lowercase();
-        for (at, known) in self.known.iter().enumerate() {
-            let itself = known.contains(&filter);
-            let start = self.rows.len();
-            self.rows.push(Row::Space(at));
-            if !known.is_unfolded() {
-                continue;
-            }
-            self.rows.push(Row::Summary(at));
-            let before = self.rows.len();
-            if self.usage {
-                let shown = known
-                    .resources
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, r)| itself || resource_contains(r, &filter));
-                self.rows.extend(shown.map(|(one, _)| Row::Resource(at, one)));
-            } else {
-                let shown = known
-                    .microprocesses
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, m)| itself || contains(m, &filter));
-                self.rows.extend(shown.map(|(one, _)| Row::Microprocess(at, one)));
-            }
-            if self.rows.len() == before && !itself {
-                self.rows.truncate(start);
-            }
+        for known in &mut self.known {
+            known.filter_resources(&filter);
         }
-        let there = chosen.and_then(|who| self.rows.iter().position(|row| self.who(*row) == who));
+        let there = chosen.and_then(|chosen| {
+            let index = self.known.iter().position(|known| known.number == chosen.number)?;
+            let rows = self.rows_of(&self.known[index]);
+            let place = chosen.item.and_then(|of| self.position(index, &of));
+            let place = place.map_or(chosen.place, |at| HEADS + at);
+            Some(self.start(index) + place.min(rows.saturating_sub(1)))
+        });
         self.select(there.unwrap_or(self.selected));
     }
-}
 
-impl Known {
-    fn seen(&mut self, sight: Sight, at: Duration) {
-        match sight.itself {
-            Some(Ok((space, metrics))) => {
-                if self.space.as_ref().is_some_and(|before| before.id != space.id) {
-                    self.microprocesses.clear();
-                    self.resources.clear();
-                }
-                self.rates.seen(at, space.id, &metrics);
-                self.unfolded.get_or_insert(space.living <= FEW);
-                self.space = Some(space);
-                self.trouble = None;
-            }
-            Some(Err(why)) => self.trouble = Some(why),
-            None => {}
-        }
-        if let Some(all) = sight.microprocesses {
-            self.microprocesses = all;
-        }
-        if let Some(all) = sight.resources {
-            self.resources = all;
-        }
-    }
-
-    fn contains(&self, filter: &str) -> bool {
-        let program =
-            self.space.as_ref().is_some_and(|space| space.program.to_lowercase().contains(filter));
-        program || filter.is_empty()
+    /// Position of an item among the known rows.
+    fn position(&self, space: usize, of: &Who) -> Option<usize> {
+        let known = &self.known[space];
+        known.is_unfolded().then(|| known.loaded(self.settings.usage)).and_then(|mut loaded| {
+            loaded.find(|at| who(self.item(space, *at)).as_ref() == Some(of))
+        })
     }
 }
 
-fn contains(one: &Microprocess, filter: &str) -> bool {
-    let texts = [one.name.as_deref(), one.waits_for.as_deref()];
-    texts.into_iter().flatten().any(|text| text.to_lowercase().contains(filter))
-        || one.state.to_string().contains(filter)
-        || short(one.id).to_string().contains(filter)
+fn who(item: Item<'_>) -> Option<Who> {
+    match item {
+        Item::Microprocess(row) => Some(Who::Id(row.microprocess.id)),
+        Item::Resource(resource) => Some(Who::Id(resource.id)),
+        Item::Group(group) => Some(Who::Group(group.what.clone())),
+        Item::Unknown => None,
+    }
 }
 
-fn resource_contains(one: &Resource, filter: &str) -> bool {
-    one.state.to_lowercase().contains(filter)
-        || one.names.iter().any(|name| name.to_lowercase().contains(filter))
-        || one.id.to_string().contains(filter)
-        || one.owner.is_some_and(|owner| short(owner).to_string().contains(filter))
+/// The group of a row as a condition on microprocesses; `None` if it cannot be one.
+pub(super) fn part_of(by: TopGrouping, group: &TopGroup) -> Option<TopPart> {
+    let what = || group.what.clone();
+    match by {
+        TopGrouping::None => None,
+        TopGrouping::WaitsFor => Some(TopPart::WaitsFor(what())),
+        TopGrouping::Name => Some(TopPart::Name(what())),
+        TopGrouping::Tree => Some(TopPart::Tree(what())),
+        TopGrouping::Stack => group.stack.map(TopPart::Stack),
+    }
 }

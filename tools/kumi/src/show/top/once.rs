@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use kumihimo_machine::client::Neighbour;
 use kumihimo_machine::handler::Space;
-use kumihimo_machine::top::{
-    MOST_ROWS, TopGroup, TopGrouping, TopItem, TopQuery, TopRow, TopSort, TopTotals, TopVp,
-};
+use kumihimo_machine::top::{TopGroup, TopGrouping, TopItem, TopQuery, TopRow, TopTotals};
 use serde::Serialize;
 
+use super::answer::Answer;
+use super::cells;
+use super::histogram;
+use super::options::Shown;
 use crate::ask::{self, Place, Trouble, Whose};
 use crate::show::ps::{self, STATES};
 use crate::text::{Name, Plain, code, duration, json_line, put, short, table, written};
@@ -20,121 +21,10 @@ use crate::text::{Name, Plain, code, duration, json_line, put, short, table, wri
 /// Time between the two queries from which the rates are computed.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Selection and order of the rows.
-#[derive(clap::Args)]
-pub struct Shown {
-    /// Address spaces (12) or process IDs; all of the user's by default
-    #[arg(value_name = "SPACE|PID")]
-    spaces: Vec<Place>,
-    /// Print one screen as text and end
-    #[arg(long)]
-    pub once: bool,
-    /// Print one screen as one JSON object a line and end
-    #[arg(long)]
-    pub json: bool,
-    /// Sort key; numbers sort from the highest down
-    #[arg(long, value_name = "KEY", default_value = "cpu")]
-    sort: Sort,
-    /// Reverse the order
-    #[arg(long)]
-    reverse: bool,
-    /// Show only microprocesses whose ID, name, state or wait contains this text
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    filter: String,
-    /// Show groups in place of microprocesses
-    #[arg(long, value_name = "BY")]
-    group: Option<Grouping>,
-    /// Number of rows of each address space
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROWS)))]
-    limit: u32,
-    /// Show histograms of the wake-up latency and the run-queue length of each virtual processor
-    #[arg(long)]
-    histograms: bool,
-    /// Account CPU time exactly meanwhile: each switch of the programs reads the clock
-    #[arg(long)]
-    exact: bool,
-}
-
-impl Shown {
-    /// Whether a screen is printed, rather than shown live.
-    pub fn is_printed(&self) -> bool {
-        self.once || self.json
-    }
-
-    /// Returns an error if an option has no effect on the live screen.
-    pub fn check_live(&self) -> Result<(), String> {
-        let printed_only = !self.spaces.is_empty()
-            || self.sort != Sort::Cpu
-            || self.reverse
-            || !self.filter.is_empty()
-            || self.group.is_some()
-            || self.limit != 20
-            || self.histograms
-            || self.exact;
-        if printed_only {
-            return Err("these options need --once or --json; in the live screen, use its keys (? explains them)".to_owned());
-        }
-        Ok(())
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Sort {
-    Cpu,
-    Id,
-    Name,
-    State,
-    Priority,
-    Vp,
-    WaitsFor,
-    WaitTime,
-    Switches,
-    Stack,
-}
-
-impl From<Sort> for TopSort {
-    fn from(sort: Sort) -> TopSort {
-        match sort {
-            Sort::Cpu => TopSort::Cpu,
-            Sort::Id => TopSort::Id,
-            Sort::Name => TopSort::Name,
-            Sort::State => TopSort::State,
-            Sort::Priority => TopSort::Priority,
-            Sort::Vp => TopSort::Vp,
-            Sort::WaitsFor => TopSort::WaitsFor,
-            Sort::WaitTime => TopSort::WaitTime,
-            Sort::Switches => TopSort::Switches,
-            Sort::Stack => TopSort::Stack,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Grouping {
-    /// By the object of the wait
-    WaitsFor,
-    /// By the name without the number at its end
-    Name,
-    /// By stack
-    Stack,
-}
-
-impl From<Grouping> for TopGrouping {
-    fn from(grouping: Grouping) -> TopGrouping {
-        match grouping {
-            Grouping::WaitsFor => TopGrouping::WaitsFor,
-            Grouping::Name => TopGrouping::Name,
-            Grouping::Stack => TopGrouping::Stack,
-        }
-    }
-}
-
 /// The answer of one address space.
 struct Seen {
     space: Space,
-    totals: TopTotals,
-    rows: Vec<TopRow>,
-    groups: Vec<TopGroup>,
+    answer: Answer,
 }
 
 /// A line of `--json`.
@@ -155,12 +45,17 @@ enum Line<'a> {
     },
 }
 
+/// Returns a number for the queries of this process.
+pub fn session() -> u64 {
+    u64::from(std::process::id()) << 32
+        | u64::from(std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.subsec_nanos()))
+}
+
 /// Prints one screen. Exit code 1 if some address space did not answer.
 pub fn run(args: &Shown, whose: &Whose) -> Result<ExitCode, String> {
     let machine = whose.machine()?;
     let (found, mut whole) = ask::neighbours(&machine, &args.spaces)?;
-    let session = u64::from(std::process::id()) << 32
-        | u64::from(std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.subsec_nanos()));
+    let session = session();
     let asked = ask::each(found, |(place, neighbour)| look(neighbour, *place, session, args));
     let mut seen = Vec::new();
     for (_, answer) in asked {
@@ -194,25 +89,16 @@ fn look(
     thread::sleep(INTERVAL);
     let query = TopQuery {
         session,
-        sort: args.sort.into(),
+        sort: args.sort().unwrap_or_default(),
         backwards: args.reverse,
         filter: args.filter.clone(),
-        group: args.group.map_or(TopGrouping::None, TopGrouping::from),
-        limit: args.limit,
+        group: args.group().unwrap_or_default(),
+        limit: args.limit(),
         // Left on if it was on before.
         exact: (args.exact && !was_exact(&before)).then_some(false),
         ..TopQuery::default()
     };
-    let mut seen =
-        Seen { space, totals: TopTotals::default(), rows: Vec::new(), groups: Vec::new() };
-    for item in neighbour.top(&query)? {
-        match item {
-            TopItem::Totals(totals) => seen.totals = totals,
-            TopItem::Row(row) => seen.rows.push(*row),
-            TopItem::Group(group) => seen.groups.push(group),
-        }
-    }
-    Ok(seen)
+    Ok(Seen { space, answer: Answer::of(neighbour.top(&query)?) })
 }
 
 /// Whether the accounting was exact before the query that the items answer.
@@ -221,31 +107,34 @@ fn was_exact(items: &[TopItem]) -> bool {
 }
 
 fn show(out: &mut impl Write, seen: &[Seen], args: &Shown) -> io::Result<()> {
-    for (nth, seen) in seen.iter().enumerate() {
+    for (nth, Seen { space, answer }) in seen.iter().enumerate() {
         if args.json {
-            json_line(out, &Line::Space { space: &seen.space, totals: &seen.totals })?;
-            let space = seen.space.id.location().space();
-            for row in &seen.rows {
+            json_line(out, &Line::Space { space, totals: &answer.totals })?;
+            let number = space.id.location().space();
+            for row in &answer.rows {
                 json_line(out, &Line::Microprocess(row))?;
             }
-            for group in &seen.groups {
-                json_line(out, &Line::Group { space, group })?;
+            for group in &answer.groups {
+                json_line(out, &Line::Group { space: number, group })?;
             }
             continue;
         }
         if nth > 0 {
             writeln!(out)?;
         }
-        ps::show_space(out, &seen.space, &[])?;
-        writeln!(out, "{}", summary(&seen.totals))?;
+        ps::show_space(out, space, &[])?;
+        writeln!(out, "{}", summary(&answer.totals))?;
         if args.histograms {
-            show_histograms(out, &seen.totals.vps)?;
+            let lines = histogram::lines(&answer.totals.vps);
+            lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
         }
-        match args.group {
-            None if seen.rows.is_empty() => {}
-            None => show_rows(out, &seen.rows)?,
-            Some(Grouping::Stack) => show_stacks(out, &seen.groups)?,
-            Some(_) => show_groups(out, &seen.groups)?,
+        match args.group().unwrap_or_default() {
+            TopGrouping::None if answer.rows.is_empty() => {}
+            TopGrouping::None => show_rows(out, &answer.rows)?,
+            TopGrouping::Stack => show_stacks(out, &answer.groups)?,
+            TopGrouping::Name | TopGrouping::Tree | TopGrouping::WaitsFor => {
+                show_groups(out, &answer.groups)?;
+            }
         }
     }
     Ok(())
@@ -266,7 +155,8 @@ fn summary(totals: &TopTotals) -> String {
 }
 
 fn percent(cores: Option<f64>) -> String {
-    cores.map_or_else(|| "-".to_owned(), |cores| format!("{:.1}%", cores * 100.0))
+    let unit = if cores.is_some() { "%" } else { "" };
+    format!("{}{unit}", cells::percent(cores))
 }
 
 fn rate(rate: Option<f64>) -> String {
@@ -305,7 +195,10 @@ fn show_groups(out: &mut impl Write, groups: &[TopGroup]) -> io::Result<()> {
         1 => cell.push_str(&percent(group.cpu)),
         2 => cell.push_str(&duration(group.waiting_ns)),
         _ if group.what.is_empty() => cell.push('-'),
-        _ => put(cell, Plain(&group.what)),
+        _ => {
+            let indent = cells::indent(group.depth);
+            put(cell, format_args!("{:indent$}{}", "", Plain(&group.what)));
+        }
     })
 }
 
@@ -316,36 +209,6 @@ fn show_stacks(out: &mut impl Write, groups: &[TopGroup]) -> io::Result<()> {
         for line in group.what.lines() {
             writeln!(out, "{}", Plain(line))?;
         }
-    }
-    Ok(())
-}
-
-fn show_histograms(out: &mut impl Write, vps: &[TopVp]) -> io::Result<()> {
-    for (vp, of) in vps.iter().enumerate() {
-        writeln!(out, "VP {vp}: time from wake-up to run")?;
-        show_histogram(out, &of.wake_latency, duration)?;
-        writeln!(out, "VP {vp}: microprocesses in the run queue")?;
-        show_histogram(out, &of.queue_lengths, |n| n.to_string())?;
-    }
-    Ok(())
-}
-
-/// Prints a bar for each bucket between the first and the last one that is not empty.
-fn show_histogram(
-    out: &mut impl Write,
-    buckets: &[u64],
-    label: impl Fn(u64) -> String,
-) -> io::Result<()> {
-    const WIDTH: u64 = 40;
-    let (Some(first), Some(last)) =
-        (buckets.iter().position(|n| *n > 0), buckets.iter().rposition(|n| *n > 0))
-    else {
-        return writeln!(out, "  none yet");
-    };
-    let most = buckets.iter().copied().max().unwrap_or(1).max(1);
-    for (bucket, n) in buckets.iter().enumerate().take(last + 1).skip(first) {
-        let bar = "#".repeat((n * WIDTH).div_ceil(most) as usize);
-        writeln!(out, "  < {:>7} {n:>9} {bar}", label(1 << bucket))?;
     }
     Ok(())
 }
@@ -396,6 +259,8 @@ mod tests {
             count,
             cpu: None,
             waiting_ns: 90 * 60_000_000_000,
+            depth: 0,
+            stack: None,
         };
         let mut out = Vec::new();
         show_groups(&mut out, &[group("the clock", 2), group("", 1)]).expect("memory");
@@ -404,22 +269,6 @@ mod tests {
             String::from_utf8(out).expect("text"),
             "COUNT  CPU  WAITED  GROUP\n2      -    90m     the clock\n1      -    90m     -\n\
              7 at this place, CPU -, waited 90m\n     0 f\n     1 g\n"
-        );
-    }
-
-    #[test]
-    fn histogram_shows_the_buckets_in_use() {
-        let mut out = Vec::new();
-        let mut buckets = [0; 32];
-        show_histogram(&mut out, &buckets, duration).expect("memory");
-        (buckets[10], buckets[12]) = (40, 1);
-        show_histogram(&mut out, &buckets, duration).expect("memory");
-        let bar = "#".repeat(40);
-        assert_eq!(
-            String::from_utf8(out).expect("text"),
-            format!(
-                "  none yet\n  <   1.0us        40 {bar}\n  <   2.0us         0 \n  <   4.1us         1 #\n"
-            )
         );
     }
 
