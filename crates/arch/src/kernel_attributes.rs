@@ -108,6 +108,22 @@ pub fn cpu_time() -> u64 {
     clock(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
+/// Returns the CPU time of the process in nanoseconds; clock_gettime(2),
+/// `CLOCK_PROCESS_CPUTIME_ID`.
+#[must_use]
+pub fn process_cpu_time() -> u64 {
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
+}
+
+/// Returns the interval of the kernel's tick in nanoseconds; clock_getres(2),
+/// `CLOCK_MONOTONIC_COARSE`, which the tick advances.
+#[must_use]
+pub fn tick() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let arguments = [libc::CLOCK_MONOTONIC_COARSE as usize, at_mut(&mut time), 0, 0, 0, 0];
+    call(libc::SYS_clock_getres, arguments).map_or(0, |_| time.tv_nsec as u64)
+}
+
 /// Returns the CPU time of kernel thread `tid` of this process in nanoseconds, or `None` if it has
 /// ended; pthread_getcpuclockid(3). Async-signal-safe.
 #[must_use]

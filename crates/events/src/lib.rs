@@ -52,5 +52,5 @@ pub use {
     pool::kernel_thread::KernelThread,
     pool::record::{Record, Step},
     pool::{kernel, record, sched, trap},
-    preempt::thread_sampler,
+    preempt::{cpu_profiler, thread_sampler},
 };

@@ -18,10 +18,13 @@
 //! handler and a restart. A signal without a handler, such as SIGSTOP, ends with EINTR those calls
 //! that no handler restarts (signal(7)), as in a program that handles SIGCONT.
 
+use std::sync::atomic::Ordering;
+
 use kumihimo_arch::cpu;
 
 use crate::linux::bpf::SIG_DATA;
 use crate::pool::kernel_thread::KernelThread;
+use crate::preempt::cpu_profiler::{self, Cause, PROFILE};
 use crate::preempt::doorbell::DOORBELL;
 use crate::preempt::signal_handler::{
     Handlers, chain_to_previous, fail_restarted_call, restarts_call,
@@ -51,15 +54,15 @@ extern "C" fn on_preempt_signal(
 ) {
     // SAFETY: as in `on_sigtrap`.
     let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: the kernel's siginfo_t; a signal with this code has a value.
+    // SAFETY: the kernel's siginfo_t; a signal with one of these codes has a value.
     let value = unsafe {
-        if (*info).si_code == libc::SI_QUEUE {
+        if matches!((*info).si_code, libc::SI_QUEUE | libc::SI_TIMER) {
             (*info).si_value().sival_ptr.addr() as u64
         } else {
             0
         }
     };
-    let ours = value == DOORBELL;
+    let ours = matches!(value, DOORBELL | PROFILE);
     if (ours || thread_sampler::is_request(value)) && restarts_call(context.cast()) {
         // SAFETY: the context that the kernel passed to this handler.
         unsafe { fail_restarted_call(context.cast()) };
@@ -67,6 +70,12 @@ extern "C" fn on_preempt_signal(
     if thread_sampler::is_request(value) {
         // SAFETY: the kernel's context.
         unsafe { thread_sampler::record(value, context.cast()) };
+    } else if value == PROFILE {
+        // SAFETY: GS, if set, points to such a record on a kernel thread; only those of the pool
+        // are followed.
+        let microprocess = unsafe { running_microprocess() };
+        // SAFETY: the kernel's arguments, for a signal of a timer.
+        unsafe { cpu_profiler::record(Cause::timer(info), context.cast(), microprocess) };
     } else if ours && cpu::gs_base() != 0 {
         // GS is 0 if the signal was on its way to a kernel thread that has left the pool.
         // SAFETY: the signal is sent only to kernel threads of the pool, where GS, if set, points
@@ -82,6 +91,19 @@ extern "C" fn on_preempt_signal(
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// Returns the ID of the microprocess that the calling thread's slot shows, or 0.
+///
+/// # Safety
+/// GS is 0, or this is a kernel thread of the pool.
+unsafe fn running_microprocess() -> u64 {
+    if cpu::gs_base() == 0 {
+        return 0;
+    }
+    // SAFETY: as in `on_preempt_signal`.
+    let thread = unsafe { &*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>() };
+    thread.slot().microprocess.load(Ordering::Relaxed)
+}
+
 extern "C" fn on_sigtrap(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the errno of this kernel thread, or of the microprocess on it: the interrupted code
     // may be about to read it.
@@ -89,7 +111,14 @@ extern "C" fn on_sigtrap(signal: i32, info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: the kernel's siginfo_t, 128 bytes.
     let (code, data) = unsafe { ((*info).si_code, info.byte_add(DATA).cast::<u64>().read()) };
     let data = if matches!(code, TRAP_PERF | SI_KERNEL) { data } else { 0 };
-    if (data == DOORBELL || data == SIG_DATA) && cpu::gs_base() == 0 {
+    if let Some(cause) = Cause::clock(data) {
+        if restarts_call(context.cast()) {
+            // SAFETY: the context that the kernel passed to this handler.
+            unsafe { fail_restarted_call(context.cast()) };
+        }
+        // SAFETY: as in `on_preempt_signal`; the kernel's context.
+        unsafe { cpu_profiler::record(cause, context.cast(), running_microprocess()) };
+    } else if (data == DOORBELL || data == SIG_DATA) && cpu::gs_base() == 0 {
         // The event was closed but lives on in a child of fork(2), or the doorbell was rung for the
         // kernel thread that used this slot before.
     } else if data == DOORBELL {

@@ -275,6 +275,30 @@ impl Doorbells {
         send(signal, tid, value)
     }
 
+    /// Installs the handlers for a profile. Returns the signal of CPU timers, and whether the
+    /// kernel allows clocks that count the time in the kernel, too.
+    ///
+    /// # Errors
+    /// `Unsupported` if the program has replaced the handler; otherwise those of sigaction(2).
+    pub(crate) fn prepare_profile(&self) -> io::Result<(i32, bool)> {
+        let signal = if let Means::Signal(signal) = self.means { signal } else { DEFAULT_SIGNAL };
+        // A debugger would stop at each trap.
+        let has_clocks = !is_debugged()
+            && full_clock(0, DOORBELL).is_ok()
+            && signal_handler::install(libc::SIGTRAP, self.handlers.trap).is_ok()
+            && signal_handler::is_installed(libc::SIGTRAP);
+        signal_handler::install(signal, self.handlers.signal)?;
+        if has_clocks || signal_handler::is_installed(signal) {
+            return Ok((signal, has_clocks));
+        }
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!(
+                "the program has replaced the runtime's handler of signal {signal}, which takes samples: choose another signal (KUMI_PREEMPT=signal=N)"
+            ),
+        ))
+    }
+
     /// Returns whether our handler is installed, and reports once that it was replaced.
     fn has_handler(&self) -> bool {
         let ours = match self.means {
@@ -403,6 +427,16 @@ impl Drop for Doorbells {
 
 /// Opens a clock of kernel thread `tid` (0: the caller), unarmed.
 fn clock(tid: i32, scope: ClockScope) -> io::Result<Descriptor> {
+    clock_with(tid, scope, DOORBELL)
+}
+
+/// Opens a clock that counts the time in the kernel, too, and whose traps carry `data`. For
+/// [`super::cpu_profiler`].
+pub(super) fn full_clock(tid: i32, data: u64) -> io::Result<Descriptor> {
+    clock_with(tid, ClockScope::Everywhere, data)
+}
+
+fn clock_with(tid: i32, scope: ClockScope, data: u64) -> io::Result<Descriptor> {
     let excluded = if scope == ClockScope::UserMode { perf_event::EXCLUDE_KERNEL } else { 0 };
     perf_event::open(
         Software {
@@ -413,7 +447,7 @@ fn clock(tid: i32, scope: ClockScope) -> io::Result<Descriptor> {
                 | perf_event::EXCLUDE_HV
                 | perf_event::REMOVE_ON_EXEC
                 | perf_event::SIGTRAP,
-            sig_data: DOORBELL,
+            sig_data: data,
             ..Software::default()
         },
         tid,
@@ -421,7 +455,7 @@ fn clock(tid: i32, scope: ClockScope) -> io::Result<Descriptor> {
 }
 
 /// Arms a clock for one overflow.
-fn arm(fd: i32) -> io::Result<()> {
+pub(super) fn arm(fd: i32) -> io::Result<()> {
     const PERF_EVENT_IOC_REFRESH: libc::Ioctl = 0x2402;
     // SAFETY: this request takes an integer.
     if unsafe { libc::ioctl(fd, PERF_EVENT_IOC_REFRESH, 1) } < 0 {
@@ -432,13 +466,13 @@ fn arm(fd: i32) -> io::Result<()> {
 }
 
 /// Disarms a clock. An overflow that has already occurred is reported when the system call returns.
-fn disarm(fd: i32) {
+pub(super) fn disarm(fd: i32) {
     const PERF_EVENT_IOC_DISABLE: libc::Ioctl = 0x2401;
     // SAFETY: this request takes an integer.
     unsafe { libc::ioctl(fd, PERF_EVENT_IOC_DISABLE, 0) };
 }
 
-fn set_period(fd: i32, nanoseconds: u64) -> io::Result<()> {
+pub(super) fn set_period(fd: i32, nanoseconds: u64) -> io::Result<()> {
     const PERF_EVENT_IOC_PERIOD: libc::Ioctl = 0x4008_2404;
     // SAFETY: this request reads 8 live bytes.
     if unsafe { libc::ioctl(fd, PERF_EVENT_IOC_PERIOD, &raw const nanoseconds) } < 0 {

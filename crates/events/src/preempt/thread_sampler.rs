@@ -9,7 +9,6 @@
 //!
 //! The handler makes one system call and takes no lock. The requesting thread unwinds the copy and
 //! resolves the symbols.
-//! and takes no lock. The requesting thread unwinds the copy and resolves the symbols.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -178,6 +177,10 @@ pub(crate) fn sample_running(
 }
 
 impl StackSample {
+    pub(crate) fn new(from: From, copy: &[u8]) -> StackSample {
+        StackSample { from, copy: copy.to_vec() }
+    }
+
     /// Returns the stack pointer, which identifies the stack.
     #[must_use]
     pub fn pointer(&self) -> usize {
