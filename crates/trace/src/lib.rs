@@ -17,12 +17,15 @@
 //!
 //! [`check()`] reads the finished file and verifies that states never overlap and that priorities
 //! are exact. [`check_together`] does so for several processes that shared cores at a board.
+//!
+//! [`pprof`] writes profiles, whose messages are made in the same way.
 #![forbid(unsafe_code)]
 
 mod capture;
 pub mod check;
 pub mod export;
 mod format;
+pub mod pprof;
 pub mod read;
 pub mod session;
 pub mod spool;
@@ -33,6 +36,6 @@ pub use capture::{clock, record, ring};
 pub use check::priority_order;
 pub use check::{Report, Together, Verdict, check, check_together};
 pub use format::names::{State, Summary};
-pub use format::{names, perfetto};
+pub use format::{names, perfetto, profile};
 pub use read::{Reader, summaries};
 pub use session::{Session, recover};

@@ -1,59 +1,7 @@
 //! The messages of Perfetto's trace format that this crate uses, with names and numbers as in
 //! `protos/perfetto/trace`.
 
-use prost::bytes::{Buf, BufMut};
-use prost::encoding::{DecodeContext, WireType};
-use prost::{DecodeError, Message, encoding};
-
-/// Declares messages: first the optional fields, each with the module of `prost::encoding` for its
-/// type, then the repeated ones.
-macro_rules! messages {
-    ($($(#[$doc:meta])* $name:ident {
-        $($field:ident: $type:ty as $module:ident = $tag:literal,)*
-        $(; $many:ident: $item:ty = $many_tag:literal,)*
-    })*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Debug, Default, PartialEq)]
-        #[allow(missing_docs)]
-        pub struct $name {
-            $(pub $field: Option<$type>,)*
-            $(pub $many: Vec<$item>,)*
-        }
-
-        impl Message for $name {
-            #[allow(unused_variables)]
-            fn encode_raw(&self, buf: &mut impl BufMut) {
-                $(if let Some(value) = &self.$field {
-                    encoding::$module::encode($tag, value, buf);
-                })*
-                $(encoding::message::encode_repeated($many_tag, &self.$many, buf);)*
-            }
-
-            fn merge_field(
-                &mut self,
-                tag: u32,
-                wire_type: WireType,
-                buf: &mut impl Buf,
-                ctx: DecodeContext,
-            ) -> Result<(), DecodeError> {
-                match tag {
-                    $($tag => encoding::$module::merge(wire_type, self.$field.get_or_insert_default(), buf, ctx),)*
-                    $($many_tag => encoding::message::merge_repeated(wire_type, &mut self.$many, buf, ctx),)*
-                    _ => encoding::skip_field(wire_type, tag, buf, ctx),
-                }
-            }
-
-            fn encoded_len(&self) -> usize {
-                0 $(+ self.$field.as_ref().map_or(0, |value| encoding::$module::encoded_len($tag, value)))*
-                $(+ encoding::message::encoded_len_repeated($many_tag, &self.$many))*
-            }
-
-            fn clear(&mut self) {
-                *self = Self::default();
-            }
-        }
-    )*};
-}
+use crate::format::messages::messages;
 
 messages! {
     /// The file, a sequence of packets.
@@ -127,8 +75,10 @@ pub const BY_RANK: i32 = 3;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+    use prost::Message;
+
+    use super::*;
 
     #[test]
     fn encoding_matches_the_format() {
