@@ -16,7 +16,7 @@ pub mod unwind;
 
 pub use memory::copy;
 pub use symbols::Symbols;
-pub use unwind::{From, Trace, Walker};
+pub use unwind::{From, Loaded, Trace, Walker};
 
 /// The stack size in bytes that the resolution of names may need.
 pub const STACK: usize = 2 << 20;

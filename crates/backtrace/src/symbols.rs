@@ -11,11 +11,17 @@ use crate::unwind::Loaded;
 
 /// A source line in a backtrace. An address has several if calls were inlined, innermost first.
 #[derive(Clone, Debug)]
-struct Line {
-    function: String,
-    file: String,
-    line: u32,
+pub struct Line {
+    /// Name of the function, or file and address where it is unknown. May be empty.
+    pub function: String,
+    /// Path of the source file. Empty if it is unknown.
+    pub file: String,
+    /// Line in the source file. 0 if it is unknown.
+    pub line: u32,
 }
+
+/// An address with its lines, innermost first.
+pub type Call = (u64, Rc<[Line]>);
 
 /// The part of the process that a line belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +121,21 @@ impl Symbols {
         write(&lines, out);
     }
 
+    /// Returns the addresses of a backtrace with their lines. Omits the frames below the program's
+    /// own closure and, if the code `waits`, the runtime's frames of the wait except the called
+    /// function.
+    pub fn calls(&mut self, frames: &[u64], waits: bool) -> Vec<Call> {
+        let mut calls: Vec<Call> =
+            frames.iter().map(|&address| (address, self.lines(address))).collect();
+        let has = |(_, lines): &Call, whose| lines.iter().any(|line| line.whose() == whose);
+        let last = calls.iter().rposition(|call| has(call, Whose::Program));
+        calls.truncate(last.map_or(calls.len(), |last| last + 1));
+        if waits {
+            omit_wait(&mut calls);
+        }
+        calls
+    }
+
     /// Returns the name of the function at `address`.
     pub fn name(&mut self, address: u64) -> String {
         self.lines(address).last().map_or_else(String::new, |line| line.function.clone())
@@ -173,11 +194,73 @@ impl Symbols {
     }
 }
 
+/// Removes the innermost lines that are the runtime's, except the last one: the called function.
+fn omit_wait(calls: &mut Vec<Call>) {
+    let lines = calls.iter().flat_map(|(_, lines)| lines.iter());
+    let inner = lines.take_while(|line| line.whose() == Whose::Runtime).count();
+    if inner == calls.iter().map(|(_, lines)| lines.len()).sum() {
+        return;
+    }
+    let mut omitted = inner.saturating_sub(1);
+    let whole = calls
+        .iter()
+        .take_while(|(_, lines)| {
+            let is_whole = lines.len() <= omitted;
+            omitted -= if is_whole { lines.len() } else { 0 };
+            is_whole
+        })
+        .count();
+    calls.drain(..whole);
+    if let Some((_, lines)) = calls.first_mut().filter(|_| omitted > 0) {
+        *lines = lines[omitted..].into();
+    }
+}
+
 fn write(lines: &[Line], out: &mut String) {
     for (i, line) in lines.iter().enumerate() {
         let _ = writeln!(out, "  {i:>4}: {}", line.function);
         if !line.file.is_empty() {
             let _ = writeln!(out, "           at {}:{}", line.file, line.line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(address: u64, functions: &[&str]) -> Call {
+        let line = |name: &&str| Line { function: (*name).into(), file: String::new(), line: 1 };
+        (address, functions.iter().map(line).collect())
+    }
+
+    fn names(calls: &[Call]) -> Vec<(u64, &str)> {
+        calls
+            .iter()
+            .flat_map(|(address, lines)| lines.iter().map(|line| (*address, &*line.function)))
+            .collect()
+    }
+
+    #[test]
+    fn runtime_frames_of_a_wait_are_omitted_except_the_called_function() {
+        let switch = "kumihimo_arch::switch";
+        let park = "kumihimo_runtime::park";
+        for (mut calls, want) in [
+            (
+                // Inlined into the program's function.
+                vec![call(1, &[switch, park, "lock"]), call(2, &["work"])],
+                vec![(1, park), (1, "lock"), (2, "work")],
+            ),
+            (
+                vec![call(1, &[switch]), call(2, &[park]), call(3, &["lock"])],
+                vec![(2, park), (3, "lock")],
+            ),
+            (vec![call(1, &[switch, park])], vec![(1, switch), (1, park)]),
+            (vec![call(1, &["lock"])], vec![(1, "lock")]),
+            (vec![], vec![]),
+        ] {
+            omit_wait(&mut calls);
+            assert_eq!(names(&calls), want);
         }
     }
 }

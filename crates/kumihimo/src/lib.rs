@@ -265,6 +265,8 @@ pub mod observe {
     pub use kumihimo_runtime::counters::{Counters, Waits, account, counters};
     #[doc(inline)]
     pub use kumihimo_runtime::locks::locks;
+    #[doc(inline)]
+    pub use kumihimo_runtime::profile::{Profile, pprof};
 }
 
 #[cfg(target_os = "linux")]

@@ -3,12 +3,14 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use kumihimo_resource::id::{Id, Kind};
 use serde::{Deserialize, Serialize};
 
 pub use crate::locks::LockItem;
 pub use crate::microprocess::{Microprocess, State};
+use crate::profile::{ProfileItem, ProfileQuery};
 use crate::top::{TopItem, TopQuery};
 
 /// Description of an address space.
@@ -260,6 +262,18 @@ pub struct Metric {
     pub samples: Vec<(Vec<(String, String)>, f64)>,
 }
 
+/// The client of a profile.
+pub trait ProfileClient {
+    /// Sends an item. May block for some seconds, while the client does not read.
+    ///
+    /// # Errors
+    /// Returns an error if the client has gone, or does not read.
+    fn send(&mut self, item: ProfileItem) -> io::Result<()>;
+
+    /// Waits for this time. Returns false at once when the client wants the profile to end.
+    fn wait(&mut self, time: Duration) -> bool;
+}
+
 /// Answers requests to an address space. Called on the kernel thread that serves the control
 /// socket. It may take locks and wait for a bounded time. It does not stop the microprocesses that
 /// it examines, unless the request demands that.
@@ -325,6 +339,17 @@ pub trait ControlHandler: Send + Sync {
 
     /// Returns all metrics.
     fn metrics(&self) -> Vec<Metric>;
+
+    /// Samples the microprocesses, and sends what it finds to `client` several times a second,
+    /// until the time is over or the client has enough. Called on a kernel thread of its own.
+    ///
+    /// # Errors
+    /// Returns [`Refused::Busy`] if a profile is in progress, and [`Refused::Unsupported`] if the
+    /// address space cannot be profiled.
+    fn profile(&self, query: &ProfileQuery, client: &mut dyn ProfileClient) -> Result<(), Refused> {
+        let _ = (query, client);
+        Err(Refused::Unsupported("that address space cannot be profiled".into()))
+    }
 
     /// Writes the trace recorded so far, in Perfetto's format.
     ///

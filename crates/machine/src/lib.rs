@@ -40,6 +40,7 @@
 //! - [`locks`]: locks with their holders and waiters, and chains of waits.
 //! - [`handler`]: requests and answers, and the trait with which the runtime answers.
 //! - [`top`]: query and answer of `kumi top`.
+//! - [`profile`]: request and answer of `kumi profile`.
 //! - [`protocol`]: requests and answers as lines of JSON.
 //! - [`descriptors`]: the descriptors that the child of a fork must close.
 //! - [`disposal`]: closes descriptors of peers on kernel threads made for it.
@@ -62,6 +63,7 @@ pub mod locks;
 mod microprocess;
 mod neighbour;
 pub mod peer_socket;
+pub mod profile;
 pub mod protocol;
 pub mod short_id;
 pub mod space;

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::handler::{Action, Done, Metric, Microprocess, Refused, Resource, Space};
 use crate::locks::Locks;
 use crate::peer_socket::PeerSocket;
+use crate::profile::{ProfileItem, ProfileQuery};
 use crate::protocol::{ActionResult, Bytes, MOST_BYTES, Request, Text};
 use crate::top::{TopItem, TopQuery};
 
@@ -346,6 +347,37 @@ impl Neighbour {
             connection.copy(bytes, out)
         })?;
         // The server closes the connection after a trace.
+        self.connection = None;
+        Ok(())
+    }
+
+    /// Profiles the address space. Calls `each` for what arrives, and `wants_end` at least four
+    /// times a second; after that returned true, the rest arrives. Blocks the kernel thread until
+    /// the profile is complete. Data must arrive within each time limit.
+    ///
+    /// # Errors
+    /// Returns [`Refused::Busy`] if the address space is being profiled, [`Refused::Unsupported`]
+    /// if it cannot be profiled, and [`Error::Gone`] if it ends meanwhile; what `each` has received
+    /// until then is valid.
+    #[doc(hidden)]
+    pub fn profile(
+        &mut self,
+        query: &ProfileQuery,
+        each: &mut dyn FnMut(ProfileItem),
+        wants_end: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Error> {
+        let mut ends = false;
+        self.ask(&Request::Profile { query: query.clone() }, &mut |connection, item| {
+            connection.whole = None;
+            each(item);
+            if !ends && wants_end() {
+                ends = true;
+                // An error means that the server has gone, which the next read reports.
+                let _ = net::shutdown(&connection.socket, net::Shutdown::Write);
+            }
+            Ok(())
+        })?;
+        // The server closes the connection after a profile.
         self.connection = None;
         Ok(())
     }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::handler::{Action, Done, Refused};
 use crate::locks::MOST_LOCKS;
+use crate::profile::ProfileQuery;
 use crate::top::TopQuery;
 
 /// Version of the protocol. It changes whenever an older peer would misinterpret a message.
@@ -89,6 +90,12 @@ pub enum Request {
     Metrics,
     /// Returns the trace recorded so far.
     Trace,
+    /// Samples the microprocesses, and sends what it finds meanwhile.
+    Profile {
+        /// What is profiled.
+        #[serde(flatten)]
+        query: ProfileQuery,
+    },
 }
 
 /// The default limit of [`Request::Locks`].
@@ -239,6 +246,7 @@ mod tests {
 
     use super::*;
     use crate::handler::Microprocess;
+    use crate::profile::ProfileKind;
 
     fn id() -> Id {
         "12.microprocess.3.1".parse().unwrap()
@@ -259,6 +267,14 @@ mod tests {
             Request::Locks { limit: 7 },
             Request::Metrics,
             Request::Trace,
+            Request::Profile { query: ProfileQuery { rate: 99, ..ProfileQuery::default() } },
+            Request::Profile {
+                query: ProfileQuery {
+                    kind: ProfileKind::OffCpu,
+                    rate: 10,
+                    milliseconds: Some(500),
+                },
+            },
         ] {
             let line = ask.line();
             assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);

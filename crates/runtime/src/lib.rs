@@ -99,6 +99,12 @@ pub mod locks {
     pub use crate::observe::locks::locks;
 }
 
+/// Profiles.
+#[cfg(not(loom))]
+pub mod profile {
+    pub use crate::observe::profile::pprof::{Profile, UNKNOWN, encode, pprof};
+}
+
 /// The number of virtual processors in use, while the runtime runs.
 #[cfg(not(loom))]
 pub mod retirement {

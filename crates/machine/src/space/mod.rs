@@ -12,6 +12,7 @@ mod core_listener;
 mod number;
 mod server;
 mod shared;
+mod streams;
 
 pub use control::Control;
 pub use number::Number;

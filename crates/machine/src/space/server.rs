@@ -5,15 +5,12 @@
 //! that does not read its answer stalls only its own connection. The connection that is idle for
 //! the longest time makes room for a new one.
 
-use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use kumihimo_arch::signal_mask;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -22,13 +19,12 @@ use rustix::net::{SocketFlags, accept_with};
 use super::connection::{Connection, Incoming};
 use super::core_listener::{CoreListener, PassedDescriptor};
 use super::shared::{Limits, Shared};
+use super::streams::{Stream, Streams};
 use crate::directory::CoreNotifier;
 use crate::disposal;
 use crate::handler::{ControlHandler, Metric, Refused};
 use crate::peer_socket::PeerSocket;
-use crate::protocol::{
-    self, ActionResult, Bytes, Greeting, MOST_BYTES, PROTOCOL, Request, Text, put_end, put_error,
-};
+use crate::protocol::{self, ActionResult, Greeting, PROTOCOL, Request, Text, put_end, put_error};
 
 /// Number of poll entries before those of the connections: stop, listener and core listener.
 const OTHERS: usize = 3;
@@ -43,8 +39,6 @@ const GRACE: Duration = Duration::from_millis(50);
 const LONG_LIVED: Duration = Duration::from_secs(1);
 /// Time until the next attempt to accept, if no descriptor is available.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Amount of unsent trace output above which the writer waits.
-const TRACE_AHEAD: usize = 4 * MOST_BYTES;
 
 pub(crate) struct Server {
     shared: Arc<Shared>,
@@ -56,17 +50,15 @@ pub(crate) struct Server {
     connections: Vec<Connection>,
     /// No connection is accepted before this time.
     closed_until: Option<Instant>,
-    /// Threads that write traces, which may take long.
-    tracers: Vec<JoinHandle<()>>,
-    /// Number of traces being written; threads about to end are not counted.
-    tracing: Arc<AtomicUsize>,
+    /// Answers that take long.
+    streams: Streams,
 }
 
 /// Result of a request.
 enum RequestOutcome {
     Answered,
     /// The connection moves to a kernel thread of its own.
-    Traced,
+    Streamed(Stream),
 }
 
 impl Server {
@@ -89,8 +81,7 @@ impl Server {
             limits,
             connections: Vec::new(),
             closed_until: None,
-            tracers: Vec::new(),
-            tracing: Arc::default(),
+            streams: Streams::default(),
         }
     }
 
@@ -124,9 +115,7 @@ impl Server {
                 self.accept_clients(now);
             }
         }
-        for tracer in self.tracers {
-            let _ = tracer.join();
-        }
+        self.streams.join();
     }
 
     /// Waits for an event. Sets the events of stop, listener, core listener and each connection in
@@ -244,15 +233,8 @@ impl Server {
             {
                 return Err(Refused::Busy("too many lists are being read; try again later".into()));
             }
-            if ask == Request::Trace {
-                let busy = self.tracing.load(Ordering::Relaxed) > 0;
-                return if busy {
-                    Err(Refused::Busy(
-                        "another client is reading the trace; try again later".into(),
-                    ))
-                } else {
-                    Ok(RequestOutcome::Traced)
-                };
+            if let Some(stream) = Stream::of(&ask) {
+                return self.streams.check(&stream).map(|()| RequestOutcome::Streamed(stream));
             }
             // The handler runs on this thread. If it panics, the thread continues.
             let answers = || self::answer(&*answer, &ask, connection, &self.shared, open);
@@ -267,9 +249,10 @@ impl Server {
         });
         match answered {
             Ok(RequestOutcome::Answered) => {}
-            Ok(RequestOutcome::Traced) => {
+            Ok(RequestOutcome::Streamed(stream)) => {
                 let connection = self.connections.swap_remove(place);
-                self.begin_trace(connection);
+                let (answer, shared) = (self.answer.clone(), self.shared.clone());
+                self.streams.begin(stream, connection, answer, shared, self.limits.patience);
                 return;
             }
             Err(refused) => connection.append(|output| put_error(output, &refused)),
@@ -277,54 +260,6 @@ impl Server {
         connection.flush();
         // The client's time starts after the answer, which may itself have taken long.
         connection.since = Instant::now();
-    }
-
-    fn begin_trace(&mut self, connection: Connection) {
-        self.tracers.retain(|tracer| !tracer.is_finished());
-        let tracing = self.tracing.clone();
-        let (answer, shared, patience) =
-            (self.answer.clone(), self.shared.clone(), self.limits.patience);
-        let mut out = TraceWriter { connection, shared, patience, count: 0 };
-        let write = move || {
-            let trace = || match answer.upgrade() {
-                Some(answer) => answer.trace(&mut out),
-                None => Err(io::Error::other("the address space is ending")),
-            };
-            let written = catch_unwind(AssertUnwindSafe(trace));
-            let refused = match written {
-                Ok(Ok(())) => None,
-                Ok(Err(e)) if e.kind() == io::ErrorKind::Unsupported => {
-                    Some(Refused::Unsupported(e.to_string()))
-                }
-                Ok(Err(e)) => Some(Refused::Failed(format!("the trace: {e}"))),
-                Err(_) => Some(Refused::Failed("the handler of the address space panicked".into())),
-            };
-            let count = out.count;
-            out.connection.append(|output| match &refused {
-                None => put_end(output, count),
-                Some(refused) => put_error(output, refused),
-            });
-            // Decremented before the end is sent, because a client that receives the end may
-            // request the next trace at once. A client that does not read the end keeps others from
-            // tracing, and occupies only one thread.
-            tracing.fetch_sub(1, Ordering::Relaxed);
-            out.connection.flush();
-            if out.connection.unsent() > 0 {
-                tracing.fetch_add(1, Ordering::Relaxed);
-                let _ = out.take(0);
-                tracing.fetch_sub(1, Ordering::Relaxed);
-            }
-        };
-        // The thread inherits the mask, which blocks all signals. If no thread can be created, the
-        // connection is closed, which the client reports.
-        self.tracing.fetch_add(1, Ordering::Relaxed);
-        match signal_mask::spawn_blocked(
-            std::thread::Builder::new().name("kumi-trace".into()),
-            write,
-        ) {
-            Ok(tracer) => self.tracers.push(tracer),
-            Err(_) => drop(self.tracing.fetch_sub(1, Ordering::Relaxed)),
-        }
     }
 
     /// Returns the connection that has been idle for the longest time.
@@ -463,61 +398,9 @@ fn answer(
             }
             return Ok(count);
         }
-        Request::Trace => {
-            return Err(Refused::Invalid("a trace runs on a thread of its own".into()));
+        Request::Trace | Request::Profile { .. } => {
+            return Err(Refused::Invalid("this answer has a thread of its own".into()));
         }
     }
     Ok(1)
-}
-
-/// Sends written bytes to the requesting client, and blocks while too much is unsent.
-struct TraceWriter {
-    connection: Connection,
-    shared: Arc<Shared>,
-    patience: Duration,
-    count: u64,
-}
-
-impl TraceWriter {
-    /// Waits until at most `rest` bytes are unsent.
-    fn take(&mut self, rest: usize) -> io::Result<()> {
-        loop {
-            self.connection.flush();
-            if self.connection.is_broken() {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-            if self.connection.unsent() <= rest {
-                return Ok(());
-            }
-            let mut fds = [
-                PollFd::from_borrowed_fd(self.connection.as_fd(), PollFlags::OUT),
-                PollFd::new(&self.shared.stop, PollFlags::IN),
-            ];
-            match poll(&mut fds, Timespec::try_from(self.patience).ok().as_ref()) {
-                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                Ok(_) if !fds[1].revents().is_empty() => {
-                    return Err(io::Error::other("the address space is ending"));
-                }
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-    }
-}
-
-impl Write for TraceWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let part = &bytes[..bytes.len().min(MOST_BYTES)];
-        if !part.is_empty() {
-            self.connection.put(&Bytes { bytes: part.len() });
-            self.connection.append(|output| output.extend_from_slice(part));
-            self.count += 1;
-            self.take(TRACE_AHEAD)?;
-        }
-        Ok(part.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

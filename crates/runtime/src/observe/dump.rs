@@ -62,7 +62,7 @@ pub fn dump(out: &mut (impl Write + Send)) -> io::Result<()> {
 
 /// Runs `f` on a kernel thread of its own, with `true`; if none is available, on the caller, with
 /// `false`. Blocks the kernel thread.
-fn apart<R: Send>(f: impl FnOnce(bool) -> R + Send) -> R {
+pub(crate) fn apart<R: Send>(f: impl FnOnce(bool) -> R + Send) -> R {
     let work = Mutex::new(Some(f));
     let take = || work.lock().ok().and_then(|mut work| work.take());
     let run = |walks| take().map(|f| f(walks));
@@ -250,7 +250,12 @@ pub(crate) fn still(who: Ref, walker: &mut Walker) -> Option<Trace> {
 impl ThreadPlace {
     /// Returns the backtrace of a microprocess on its thread. For a sleeping thread the kernel
     /// shows the registers; a running thread is sampled in a signal handler.
-    fn trace(&self, instance: &Instance, who: Ref, walker: &mut Walker) -> Option<Trace> {
+    pub(crate) fn trace(
+        &self,
+        instance: &Instance,
+        who: Ref,
+        walker: &mut Walker,
+    ) -> Option<Trace> {
         let (low, top) = (pool::bounds(who.mp).0.addr(), who.mp.stack_top().addr());
         if self.call.is_some() {
             return walker.walk(low..top, || {

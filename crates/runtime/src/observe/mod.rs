@@ -13,5 +13,6 @@ pub(crate) mod holders;
 pub mod locks;
 pub(crate) mod metrics;
 pub(crate) mod other_threads;
+pub mod profile;
 pub(crate) mod starvation;
 pub(crate) mod wait_graph;

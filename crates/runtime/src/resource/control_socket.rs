@@ -8,9 +8,10 @@ use std::io;
 use std::sync::OnceLock;
 
 use kumihimo_machine::handler::{
-    Action, ControlHandler, Done, Metric, Microprocess, Refused, Resource, Space,
+    Action, ControlHandler, Done, Metric, Microprocess, ProfileClient, Refused, Resource, Space,
 };
 use kumihimo_machine::locks::{LockItem, Locks, MOST_LOCKS};
+use kumihimo_machine::profile::ProfileQuery;
 use kumihimo_machine::top::{TopItem, TopQuery};
 use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::table::{Command, Error, table};
@@ -22,7 +23,7 @@ use crate::microprocess::identity;
 use crate::microprocess::record::{Mp, Ref};
 use crate::observe::holders::{self, Holders, Waiting};
 use crate::observe::locks::Snapshot;
-use crate::observe::{dump, metrics};
+use crate::observe::{dump, metrics, profile};
 use crate::process::board;
 use crate::process::mode::{Mode, mode};
 use crate::resource::threads::Threads;
@@ -205,6 +206,10 @@ impl ControlHandler for ControlSocket {
         report.locks.into_iter().for_each(|lock| each(LockItem::Lock(Box::new(lock))));
         report.chains.into_iter().for_each(|chain| each(LockItem::Chain(chain)));
         Ok(())
+    }
+
+    fn profile(&self, query: &ProfileQuery, client: &mut dyn ProfileClient) -> Result<(), Refused> {
+        profile::run(query, client)
     }
 
     fn metrics(&self) -> Vec<Metric> {
