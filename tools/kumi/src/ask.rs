@@ -56,6 +56,11 @@ impl Place {
         Place { number, id: None, pid: None }
     }
 
+    /// The process ID that was given, if the place may be one.
+    pub fn pid(self) -> Option<u32> {
+        self.pid
+    }
+
     /// Whether both are the same as far as known without asking.
     pub fn is_same(self, other: Place) -> bool {
         let same = self.number == other.number && self.id == other.id;
@@ -300,13 +305,7 @@ pub fn neighbours(
     let mut found: Vec<(Place, Neighbour)> = Vec::new();
     let mut whole = true;
     for place in places {
-        let there = match (machine.neighbour(place.number), place.pid) {
-            (Ok(neighbour), _) if place.number != 0 => Ok((*place, neighbour)),
-            (Err(error), None) => Err(error.to_string()),
-            (Ok(_), None) => Err("no address space has number 0".to_owned()),
-            (_, Some(pid)) => of_process(machine, pid),
-        };
-        match there {
+        match neighbour(machine, *place) {
             // Given twice, once by its process.
             Ok((at, other))
                 if at != *place && found.iter().any(|(_, one)| one.number() == other.number()) => {}
@@ -318,6 +317,16 @@ pub fn neighbours(
         }
     }
     Ok((found, whole))
+}
+
+/// The address space at a place, which is known there by its number.
+pub fn neighbour(machine: &Machine, place: Place) -> Result<(Place, Neighbour), String> {
+    match (machine.neighbour(place.number), place.pid) {
+        (Ok(neighbour), _) if place.number != 0 => Ok((place, neighbour)),
+        (Err(error), None) => Err(error.to_string()),
+        (Ok(_), None) => Err("no address space has number 0".to_owned()),
+        (_, Some(pid)) => of_process(machine, pid),
+    }
 }
 
 /// The address space of process `pid`.

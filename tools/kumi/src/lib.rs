@@ -3,18 +3,20 @@
 //! - [`host`]: features of this machine, and their use by the runtime.
 //! - [`show`]: state of the machine's address spaces, read from their control sockets.
 //! - `run`: unmodified programs, with their threads as microprocesses.
-//! - `steer`, `trace`: requests that change or record an address space.
+//! - `steer`, `trace`, `profile`: requests that change or record an address space.
 //! - `serve`: servers that run in this process.
 //! - `shell`: completions and manual pages, generated from the command line itself.
 //!
-//! `ask` connects to address spaces and `text` formats cells and lines; every other module may use
-//! these two. The binary `kumi` is this library's [`Command`] with `bench` and `tour` forwarded.
-//! The laboratory's binary `kumi-lab` has the same [`Command`] beside its own, so that one build
-//! measures itself.
+//! `ask` connects to address spaces, `text` formats cells and lines, and `output_file` writes
+//! files; every other module may use these. The binary `kumi` is this library's [`Command`] with
+//! `bench` and `tour` forwarded. The laboratory's binary `kumi-lab` has the same [`Command`] beside
+//! its own, so that one build measures itself.
 #![forbid(unsafe_code)]
 
 pub mod ask;
 pub mod host;
+mod output_file;
+mod profile;
 mod run;
 mod serve;
 mod shell;
@@ -43,6 +45,8 @@ pub enum Command {
     /// Run a program and record its microprocesses, for <https://ui.perfetto.dev>; read the trace
     /// of a running one; check traces
     Trace(trace::Args),
+    /// Show where a program uses CPU time or waits: as text, flame graph, or for pprof
+    Profile(profile::Args),
     /// Run a server: a key-value server, or the clock
     #[command(subcommand)]
     Serve(serve::Server),
@@ -94,6 +98,7 @@ impl Command {
             Command::Doctor(args) => doctor::run(&args),
             Command::Events(args) => events::run(args),
             Command::Trace(args) => return trace::run(args),
+            Command::Profile(args) => return profile::run(args),
             Command::Serve(server) => serve::run(server),
             Command::Mount(options) => kumihimo_files::mount(options),
             Command::Umount(options) => kumihimo_files::unmount(&options),

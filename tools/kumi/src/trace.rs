@@ -1,8 +1,7 @@
 //! `kumi trace`: runs a program with tracing enabled, and checks traces.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write as _};
+use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -11,6 +10,7 @@ use kumihimo_config::named_file;
 use kumihimo_trace::{Summary, Verdict, check_together, recover, session, summaries};
 
 use crate::ask::{self, Place, Reach, Whose};
+use crate::output_file;
 
 /// Exit code of `check` if the trace is incomplete and therefore proves nothing.
 const INCOMPLETE: u8 = 2;
@@ -74,46 +74,12 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     }
 }
 
-/// Writes a live trace. An existing file is replaced only by a complete trace; a pipe or device is
-/// written to.
+/// Writes a live trace.
 fn live(place: Place, output: &Path, whose: &Whose) -> Result<ExitCode, String> {
-    let failed = |path: &Path| {
-        let path = path.display().to_string();
-        move |e: std::io::Error| format!("{path}: {e}")
-    };
     let mut space = Reach::of(whose)?;
     let space = space.space(place.number).map_err(|trouble| trouble.to_string())?;
     ask::space_at(space, place).map_err(|trouble| trouble.to_string())?;
-    let mut read = |file: File| {
-        let mut file = BufWriter::new(file);
-        space.trace(&mut file).map_err(|e| e.to_string())?;
-        file.flush().map_err(failed(output))
-    };
-    if named_file::is_stream(output) {
-        named_file::open(output, OpenOptions::new().write(true))
-            .map_err(failed(output))
-            .and_then(read)?;
-    } else {
-        let mut target = output.to_owned();
-        let mut mode = None;
-        if output.symlink_metadata().is_ok() {
-            // What may be there is what may be written to.
-            let there = named_file::open(output, OpenOptions::new().write(true))
-                .and_then(|file| file.metadata());
-            mode = Some(there.map_err(failed(output))?.permissions());
-            target = output.canonicalize().map_err(failed(output))?;
-        }
-        let (file, part) = named_file::create_beside(&target, ".part").map_err(failed(&target))?;
-        let done = read(file).and_then(|()| {
-            mode.map_or(Ok(()), |mode| std::fs::set_permissions(&part, mode))
-                .map_err(failed(&part))?;
-            std::fs::rename(&part, &target).map_err(failed(output))
-        });
-        if let Err(why) = done {
-            let _ = std::fs::remove_file(&part);
-            return Err(why);
-        }
-    }
+    output_file::replace(output, |file| space.trace(file).map_err(|e| e.to_string()))?;
     eprintln!(
         "kumi: {}: open it at https://ui.perfetto.dev (\"Open trace file\")",
         output.display()

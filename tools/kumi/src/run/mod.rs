@@ -72,22 +72,62 @@ impl Policy {
     }
 }
 
+/// Finds a program for command `own`. If there is none, says why, and returns the exit code.
+fn find(own: &str, name: &OsString) -> Result<Program, ExitCode> {
+    Program::find(name).map_err(|missing| match missing {
+        Missing::NotFound => {
+            eprintln!("kumi {own}: {}: no such program", name.display());
+            ExitCode::from(NOT_FOUND)
+        }
+        Missing::NotExecutable(error) => {
+            eprintln!("kumi {own}: {}: {error}", name.display());
+            ExitCode::from(NOT_EXECUTABLE)
+        }
+    })
+}
+
+/// Returns a command that starts a program with its threads as microprocesses, for `kumi profile`.
+/// An unmodified program is started as by `kumi run`. If that is impossible, says why, and returns
+/// the exit code.
+pub(crate) fn command(
+    name: &OsString,
+    words: &[OsString],
+) -> Result<std::process::Command, ExitCode> {
+    let program = find("profile", name)?;
+    let mut command = std::process::Command::new(&program.path);
+    command.arg0(name).args(words);
+    if program.is_interposed() || program.has_runtime() {
+        return Ok(command);
+    }
+    match program.refusal().map_or_else(Preload::find, Err) {
+        Ok(preload) => {
+            let args = Args {
+                vps: None,
+                strict: false,
+                no_children: false,
+                report: None,
+                policy: Policy::Feedback,
+                command: Vec::new(),
+            };
+            prepare(&mut command, &args, &preload, None);
+            Ok(command)
+        }
+        Err(why) => {
+            eprintln!("kumi profile: {}: {why}; only microprocesses are profiled", name.display());
+            Err(ExitCode::from(FAILED))
+        }
+    }
+}
+
 /// Starts the program. Returns only if that fails.
 pub fn run(args: Args) -> Result<ExitCode, String> {
     let mut words = args.command.iter();
     let Some(name) = words.next() else {
         return Err("run: no program is named".into());
     };
-    let program = match Program::find(name) {
+    let program = match find("run", name) {
         Ok(program) => program,
-        Err(Missing::NotFound) => {
-            eprintln!("kumi run: {}: no such program", name.display());
-            return Ok(ExitCode::from(NOT_FOUND));
-        }
-        Err(Missing::NotExecutable(error)) => {
-            eprintln!("kumi run: {}: {error}", name.display());
-            return Ok(ExitCode::from(NOT_EXECUTABLE));
-        }
+        Err(code) => return Ok(code),
     };
     if program.is_interposed() {
         eprintln!("kumi run: {}: {INTERPOSED}: run it without `kumi run`", name.display());

@@ -53,6 +53,16 @@ impl Program {
             .is_ok_and(|file| file.section_by_name(".note.kumihimo").is_some())
     }
 
+    /// Whether it has a runtime of its own: it is written for Kumihimo.
+    pub(crate) fn has_runtime(&self) -> bool {
+        let file = self.interpreter.as_ref().unwrap_or(&self.path);
+        let Ok(bytes) = fs::read(file) else { return false };
+        ElfFile64::<Endianness>::parse(&*bytes).is_ok_and(|file| {
+            file.section_by_name(".note.kumihimo.runtime").is_some()
+                || needs(&file, "libkumihimo_c.so")
+        })
+    }
+
     /// Why its threads cannot be microprocesses, as half a sentence. `None` if they can.
     pub(crate) fn refusal(&self) -> Option<String> {
         if let Mode::KernelThreads { why } = mode() {
