@@ -1,8 +1,8 @@
-//! A server that is slow for two reasons, and that shows them at its own HTTP endpoint: one function
-//! computes too much, and a lock is held for too long.
+//! A server that is slow for two reasons, and that shows them at its own HTTP endpoint: one
+//! function computes too much, and a lock is held for too long.
 //!
-//! `cargo run --release -p kumihimo-examples --bin pprof_server [ADDRESS]`, then
-//! `go tool pprof http://127.0.0.1:8080/debug/pprof/profile?seconds=5`, or `kumi profile` beside it.
+//! `cargo run --release -p kumihimo-examples --bin pprof_server [ADDRESS]`, and beside it
+//! `go tool pprof http://127.0.0.1:8080/debug/pprof/profile?seconds=5`, or `kumi profile`.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -3,6 +3,7 @@
 mod files;
 mod futures;
 mod http;
+mod pprof;
 mod program;
 mod proxy;
 mod redis;

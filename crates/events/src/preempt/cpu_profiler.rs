@@ -90,8 +90,10 @@ struct Run {
     interval: u64,
     /// Mean time between the end of a timer's interval and the tick that finds it over.
     delay: u64,
-    /// The descriptors of the clocks, or [`NONE`].
+    /// The descriptors of the clocks, or [`NONE`], or the [`paused`] numbers of stopped ones.
     clocks: [AtomicI32; CLOCKS],
+    /// The IDs of the threads that have the clocks.
+    owners: [AtomicU32; CLOCKS],
     /// Number of samples for which there was no place.
     lost: AtomicU64,
 }
@@ -150,6 +152,36 @@ pub(crate) unsafe fn record(cause: Cause, context: *const libc::ucontext_t, micr
     HANDLERS.fetch_sub(1, Ordering::SeqCst);
 }
 
+/// Stops the clock of the calling kernel thread `tid`, or starts it again. A trap that was due has
+/// been delivered when this returns. execve(2) needs this, since the new program has no handler;
+/// the signal of a timer is ignored by default.
+pub(crate) fn pause(tid: u32, is: bool) {
+    HANDLERS.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: as in `record`.
+    if let Some(run) = unsafe { RUN.load(Ordering::SeqCst).as_ref() } {
+        for (index, clock) in run.clocks.iter().enumerate() {
+            if run.owners[index].load(Ordering::SeqCst) != tid {
+                continue;
+            }
+            let fd = clock.load(Ordering::SeqCst);
+            // First the number, so that the handler does not arm the clock again.
+            if is && fd >= 0 {
+                clock.store(paused(fd), Ordering::SeqCst);
+                doorbell::disarm(fd);
+            } else if !is && fd < NONE {
+                clock.store(paused(fd), Ordering::SeqCst);
+                let _ = run.begin_interval(Cause::Clock(index), cpu_time());
+            }
+        }
+    }
+    HANDLERS.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Converts the descriptor of a clock to the number of a stopped one, and back.
+const fn paused(fd: i32) -> i32 {
+    NONE - 1 - fd
+}
+
 /// Waits until no handler uses what it has read before. Returns false if a thread that gets no core
 /// is in its handler.
 fn handlers_leave() -> bool {
@@ -180,6 +212,7 @@ impl Run {
             interval,
             delay: tick() / 2,
             clocks: [const { AtomicI32::new(NONE) }; CLOCKS],
+            owners: [const { AtomicU32::new(0) }; CLOCKS],
             lost: AtomicU64::new(0),
         }
     }
@@ -192,7 +225,7 @@ impl Run {
             Cause::Timer(id) => set_timer(id, next.saturating_sub(self.delay).max(1)),
             Cause::Clock(index) => match self.clocks.get(index).map(|fd| fd.load(Ordering::SeqCst))
             {
-                None | Some(NONE) => Ok(()),
+                None | Some(..=NONE) => Ok(()),
                 Some(fd) => doorbell::set_period(fd, next).and_then(|()| doorbell::arm(fd)),
             },
         }
@@ -372,6 +405,7 @@ impl CpuProfiler {
         if let (true, Some(index)) = (self.has_clocks, clocks.iter().position(is_free)) {
             // On failure (no descriptor is left, for example), a timer will do.
             if let Ok(fd) = doorbell::full_clock(tid.cast_signed(), CLOCK_MARK | index as u64) {
+                self.run().owners[index].store(tid, Ordering::SeqCst);
                 clocks[index].store(fd.as_raw_fd(), Ordering::SeqCst);
                 return Ok(Means::Clock(index, fd));
             }
@@ -384,8 +418,7 @@ impl CpuProfiler {
         let mut has_clocks = false;
         for one in &gone {
             if let Means::Clock(index, fd) = &one.means {
-                // Disarm first: the event outlives this descriptor in a child of fork(2).
-                doorbell::disarm(fd.as_raw_fd());
+                self.run().owners[*index].store(0, Ordering::SeqCst);
                 self.run().clocks[*index].store(NONE, Ordering::SeqCst);
                 has_clocks = true;
             }
@@ -393,6 +426,13 @@ impl CpuProfiler {
         // Otherwise a handler would use a descriptor that may be another file by then.
         if has_clocks && !handlers_leave() {
             std::mem::forget(gone);
+            return;
+        }
+        for one in &gone {
+            if let Means::Clock(_, fd) = &one.means {
+                // The event outlives this descriptor in a child of fork(2).
+                doorbell::disarm(fd.as_raw_fd());
+            }
         }
     }
 

@@ -198,6 +198,10 @@ fn record(
         Ok(()) => {}
         // The connection's end is that of the program.
         Err(Error::Gone(_)) if recording.progress.elapsed_ns > 0 => {}
+        // For example, it was stopped.
+        Err(error) if recording.progress.elapsed_ns > 0 => {
+            eprintln!("kumi: {}; the profile ends here", Plain(&error.to_string()));
+        }
         Err(Error::Refused(Refused::Invalid(text))) if text.contains("unknown variant") => {
             return Err(format!(
                 "address space {} is of an older version of Kumihimo ({}), which has no profiles",

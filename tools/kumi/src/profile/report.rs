@@ -144,7 +144,7 @@ pub(super) fn summary(recording: &Recording, query: &ProfileQuery) -> String {
             total.samples, query.rate
         ),
         ProfileKind::OffCpu => format!(
-            "{value} of waits within {seconds:.1} s, {} looks at {} Hz",
+            "{value} of waits within {seconds:.1} s, seen {} times at {} Hz",
             total.samples, query.rate
         ),
         ProfileKind::Stacks => format!("{} microprocesses", total.samples),

@@ -170,3 +170,27 @@ fn trace_of_a_program_is_complete() {
     let said = kumi(&built, &["trace", "check", file.to_str().expect("text")]);
     assert!(!said.is_empty());
 }
+
+#[test]
+fn unmodified_program_is_profiled_until_it_ends() {
+    let test = "observed::unmodified_program_is_profiled_until_it_ends";
+    let Some(built) = Built::with(test, "burns.c", &["-g"]) else { return };
+    let folded = built.place.0.join("cpu.folded");
+    let mut command = Command::new(KUMI);
+    built.prepare(&mut command);
+    let output = command
+        .args(["profile", "-o"])
+        .arg(&folded)
+        .arg("--")
+        .arg(&built.program)
+        .output()
+        .expect("kumi");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaints}");
+    let folded = std::fs::read_to_string(folded).expect("written");
+    let value = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
+    let sum = |of: &mut dyn Iterator<Item = &str>| -> u64 { of.filter_map(value).sum() };
+    let all = sum(&mut folded.lines());
+    let here = sum(&mut folded.lines().filter(|line| line.contains(";burns;burns_here")));
+    assert!(here * 10 > all * 8, "{here} of {all} us: {folded}");
+}

@@ -11,7 +11,7 @@ use crate::handoff::thread_state::{AWAY, BOUND, Event, ThreadState};
 use crate::pool::kernel::Kernel;
 use crate::pool::record::Step;
 use crate::pool::sched::UserScheduler;
-use crate::preempt::thread_sampler;
+use crate::preempt::{cpu_profiler, thread_sampler};
 
 /// A kernel thread of the pool, as the user scheduler sees it. Lives as long as the kernel thread.
 #[derive(Debug)]
@@ -401,6 +401,7 @@ impl KernelThread {
     /// has nothing interrupted.
     pub fn disable_interrupts(&self, is: bool) {
         self.kernel.doorbells.set_disabled(self.index, is);
+        cpu_profiler::pause(self.slot().tid.load(Ordering::Relaxed), is);
     }
 
     /// Delivers the events that waited for the slot to be unmasked ([`Slot::exit`]) to the user

@@ -104,3 +104,24 @@ fn thread_that_has_ended_is_passed_over() {
     profiler.follow(std::iter::once(ended)).expect("no error");
     assert!(profiler.followed.is_empty());
 }
+
+#[test]
+fn paused_clock_takes_no_sample_until_it_goes_on() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !means().any(|has_clocks| has_clocks) {
+        return eprintln!("skipped: the kernel allows no clock that counts the kernel");
+    }
+    let mut profiler = start(true, Duration::from_millis(1), 64);
+    profiler.follow(std::iter::once(own_tid())).expect("a clock");
+    pause(own_tid(), true);
+    profiler.take();
+    compute(20_000_000);
+    assert!(profiler.take().is_empty());
+    // The profiler does not start it, either.
+    profiler.follow(std::iter::once(own_tid())).expect("a clock");
+    compute(20_000_000);
+    assert!(profiler.take().is_empty());
+    pause(own_tid(), false);
+    compute(20_000_000);
+    assert!(!profiler.take().is_empty());
+}

@@ -9,7 +9,7 @@
 //! - [`table`] adds up equal stacks, and sends them.
 //! - [`pprof`] makes a file of what was sent.
 //!
-//! The stacks are sent as addresses: who asked resolves the names, when the profile is complete.
+//! The stacks are sent as addresses: the client resolves the names, when the profile is complete.
 
 pub(crate) mod cpu;
 pub mod pprof;

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use kumihimo_arch::kernel_attributes::cpu_time;
-use kumihimo_backtrace::Walker;
+use kumihimo_backtrace::{Trace, Walker};
 use kumihimo_machine::handler::Refused;
 use kumihimo_machine::profile::ProfileStack;
 
@@ -141,6 +141,12 @@ fn stack_of(who: Ref, walker: &mut Walker) -> (ProfileStack, bool) {
         None
     };
     let trace = on_thread.unwrap_or_else(|| dump::still(who, walker));
+    // One that is about to switch has not saved its registers yet.
+    let is_code = |trace: &Trace| {
+        let mut modules = walker.modules.iter();
+        trace.frames.first().is_some_and(|at| modules.any(|one| one.addresses.contains(at)))
+    };
+    let trace = trace.filter(is_code);
     let is_whole = trace.is_some() && who.mp.state.phase() == Phase::Parked;
     let trace = trace.unwrap_or_default();
     let stack = ProfileStack {
