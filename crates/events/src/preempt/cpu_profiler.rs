@@ -417,7 +417,7 @@ impl CpuProfiler {
     fn forget(&self, gone: Vec<Followed>) {
         let mut has_clocks = false;
         for one in &gone {
-            if let Means::Clock(index, fd) = &one.means {
+            if let Means::Clock(index, _) = &one.means {
                 self.run().owners[*index].store(0, Ordering::SeqCst);
                 self.run().clocks[*index].store(NONE, Ordering::SeqCst);
                 has_clocks = true;
