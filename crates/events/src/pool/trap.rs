@@ -24,7 +24,7 @@ use kumihimo_arch::cpu;
 
 use crate::linux::bpf::SIG_DATA;
 use crate::pool::kernel_thread::KernelThread;
-use crate::preempt::cpu_profiler::{self, Cause, PROFILE};
+use crate::preempt::cpu_profiler::{self, Cause, PROFILE, Running};
 use crate::preempt::doorbell::DOORBELL;
 use crate::preempt::signal_handler::{
     Handlers, chain_to_previous, fail_restarted_call, restarts_call,
@@ -71,11 +71,9 @@ extern "C" fn on_preempt_signal(
         // SAFETY: the kernel's context.
         unsafe { thread_sampler::record(value, context.cast()) };
     } else if value == PROFILE {
-        // SAFETY: GS, if set, points to such a record on a kernel thread; only those of the pool
+        // SAFETY: the kernel's arguments, for a signal of a timer. Only kernel threads of the pool
         // are followed.
-        let microprocess = unsafe { running_microprocess() };
-        // SAFETY: the kernel's arguments, for a signal of a timer.
-        unsafe { cpu_profiler::record(Cause::timer(info), context.cast(), microprocess) };
+        unsafe { cpu_profiler::record(Cause::timer(info), context.cast(), |at| running(at)) };
     } else if ours && cpu::gs_base() != 0 {
         // GS is 0 if the signal was on its way to a kernel thread that has left the pool.
         // SAFETY: the signal is sent only to kernel threads of the pool, where GS, if set, points
@@ -91,17 +89,20 @@ extern "C" fn on_preempt_signal(
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Returns the ID of the microprocess that the calling thread's slot shows, or 0.
+/// Returns what the calling thread runs at this stack pointer.
 ///
 /// # Safety
 /// GS is 0, or this is a kernel thread of the pool.
-unsafe fn running_microprocess() -> u64 {
+unsafe fn running(stack_pointer: usize) -> Running {
     if cpu::gs_base() == 0 {
-        return 0;
+        return Running::default();
     }
     // SAFETY: as in `on_preempt_signal`.
     let thread = unsafe { &*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>() };
-    thread.slot().microprocess.load(Ordering::Relaxed)
+    Running {
+        microprocess: thread.slot().microprocess.load(Ordering::Relaxed),
+        stack_end: thread.scheduler().and_then(|user| user.stack_end(stack_pointer)),
+    }
 }
 
 extern "C" fn on_sigtrap(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -116,8 +117,8 @@ extern "C" fn on_sigtrap(signal: i32, info: *mut libc::siginfo_t, context: *mut 
             // SAFETY: the context that the kernel passed to this handler.
             unsafe { fail_restarted_call(context.cast()) };
         }
-        // SAFETY: as in `on_preempt_signal`; the kernel's context.
-        unsafe { cpu_profiler::record(cause, context.cast(), running_microprocess()) };
+        // SAFETY: the kernel's context. Only kernel threads of the pool are followed.
+        unsafe { cpu_profiler::record(cause, context.cast(), |at| running(at)) };
     } else if (data == DOORBELL || data == SIG_DATA) && cpu::gs_base() == 0 {
         // The event was closed but lives on in a child of fork(2), or the doorbell was rung for the
         // kernel thread that used this slot before.

@@ -47,6 +47,8 @@ const NONE: i32 = -1;
 const TIMER_AT: usize = 16;
 /// The maximum number of bytes of the stack that are copied, from the innermost frame outwards.
 const MOST: usize = 64 << 10;
+/// The same where the end of the stack is unknown.
+const UNKNOWN: usize = 16 << 10;
 /// Number of intervals of CPU time without a sample after which a timer is started again: its
 /// signal was discarded.
 const SILENT: u64 = 8;
@@ -132,12 +134,25 @@ impl Cause {
     }
 }
 
+/// What the interrupted thread runs.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Running {
+    /// The ID of the microprocess that its slot shows, or 0.
+    pub(crate) microprocess: u64,
+    /// Where the stack ends, if that is known.
+    pub(crate) stack_end: Option<usize>,
+}
+
 /// Records a sample of the calling thread and begins its next interval. Called in the handler;
-/// `microprocess` is the ID of the running one, or 0.
+/// `running` returns what the thread runs, by its stack pointer.
 ///
 /// # Safety
 /// `context` is that which the kernel passed to the handler.
-pub(crate) unsafe fn record(cause: Cause, context: *const libc::ucontext_t, microprocess: u64) {
+pub(crate) unsafe fn record(
+    cause: Cause,
+    context: *const libc::ucontext_t,
+    running: impl FnOnce(usize) -> Running,
+) {
     // SeqCst on both sides: either the end of the profiler observes this handler, or the handler
     // observes the end.
     HANDLERS.fetch_add(1, Ordering::SeqCst);
@@ -146,7 +161,7 @@ pub(crate) unsafe fn record(cause: Cause, context: *const libc::ucontext_t, micr
         // SAFETY: the caller guarantees the context.
         let at = unsafe { interrupted::position(context) };
         let used = cpu_time();
-        run.record(at, used, microprocess);
+        run.record(at, used, running(at.stack_pointer));
         let _ = run.begin_interval(cause, used);
     }
     HANDLERS.fetch_sub(1, Ordering::SeqCst);
@@ -232,7 +247,7 @@ impl Run {
     }
 
     /// Async-signal-safe.
-    fn record(&self, at: interrupted::Position, cpu_time: u64, microprocess: u64) {
+    fn record(&self, at: interrupted::Position, cpu_time: u64, running: Running) {
         let claim = |place: &&Place| {
             let state = &place.state;
             state.compare_exchange(FREE, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -245,12 +260,15 @@ impl Run {
         let sample = unsafe { &mut *place.sample.get() };
         // SAFETY: takes no argument.
         sample.tid = unsafe { call!(libc::SYS_gettid) } as u32;
-        sample.microprocess = microprocess;
+        sample.microprocess = running.microprocess;
         sample.cpu_time = cpu_time;
         sample.stack_pointer = at.stack_pointer;
         sample.frame_pointer = at.frame_pointer;
         sample.program_counter = at.program_counter;
-        sample.length = kumihimo_backtrace::copy(at.stack_pointer, &mut sample.bytes);
+        // Not beyond the stack: the kernel would map untouched pages of the next one.
+        let rest = running.stack_end.and_then(|end| end.checked_sub(at.stack_pointer));
+        let bytes = &mut sample.bytes[..rest.unwrap_or(UNKNOWN).min(MOST)];
+        sample.length = kumihimo_backtrace::copy(at.stack_pointer, bytes);
         place.state.store(WRITTEN, Ordering::Release);
     }
 }

@@ -7,8 +7,9 @@ use kumihimo_arch::overflow;
 use kumihimo_events as events;
 use kumihimo_events::sched::{Answer, Starved, StarvedReply, Tick, UserScheduler};
 
-use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
+use crate::kernel_thread::gs_record::{KernelThread, Standing, current_mp, standing};
 use crate::kernel_thread::{affinity, kernel_slice};
+use crate::memory::pool;
 use crate::microprocess::sticky_state::Reason;
 use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::Instance;
@@ -96,6 +97,12 @@ impl UserScheduler for Instance {
     unsafe fn interrupted(&self, context: *mut libc::ucontext_t, vain: u32) -> bool {
         // SAFETY: the caller's promise.
         unsafe { preempt::interrupted(context, vain) }
+    }
+
+    fn stack_end(&self, stack_pointer: usize) -> Option<usize> {
+        let mp = current_mp()?;
+        let stack = pool::bounds(mp).0.addr()..mp.stack_top().addr();
+        stack.contains(&stack_pointer).then_some(stack.end)
     }
 
     fn outranked(&self, vp: u32, _priority: i32) -> Option<u64> {

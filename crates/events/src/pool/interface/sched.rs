@@ -103,6 +103,13 @@ pub trait UserScheduler: Send + Sync {
         true
     }
 
+    /// Returns the end of the stack with this stack pointer, if the running microprocess is on it.
+    /// Called in a signal handler.
+    fn stack_end(&self, stack_pointer: usize) -> Option<usize> {
+        let _ = stack_pointer;
+        None
+    }
+
     /// Returns whether a microprocess still waits that should run on `vp` instead of the running
     /// one, which has `priority`. The watchdog ([`crate::watchdog`]) calls this some time after
     /// *Preempted* was raised for `vp`.
