@@ -266,3 +266,38 @@ fn exact_cpu_time_is_divided_as_it_was_used() {
         assert!(deviation <= 5.0, "{deviation} points");
     });
 }
+
+#[test]
+fn turn_without_end_counts_under_exact_accounting() {
+    for is_on_before in [true, false] {
+        on_one_vp(move || {
+            if !samples() {
+                return;
+            }
+            let before = observe::account(is_on_before);
+            let stop = Arc::new(AtomicBool::new(false));
+            let stopped = stop.clone();
+            let worker = thread::spawn(move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let of = worker.thread().clone();
+            // The worker computes alone meanwhile, and has no reason to switch.
+            thread::blocking(move || {
+                let growth_of = |time: Duration| {
+                    let begun = counters(&of).cpu;
+                    while counters(&of).cpu < begun + time {
+                        std::thread::yield_now();
+                    }
+                };
+                growth_of(Duration::from_millis(1));
+                observe::account(true);
+                growth_of(Duration::from_millis(100));
+            });
+            observe::account(before);
+            stop.store(true, Ordering::Relaxed);
+            worker.join().expect("no panic");
+        });
+    }
+}

@@ -118,14 +118,16 @@ pub fn put(cell: &mut String, what: impl fmt::Display) {
     write!(cell, "{what}").expect("a String takes all");
 }
 
-/// Formats nanoseconds with three digits at least: `950ns`, `12.3us`, `4.5s`, `17m`, `3h`.
+/// Formats nanoseconds in six characters at most: `950ns`, `12.3us`, `432us`, `4.5s`, `17m`, `3h`.
 pub fn duration(ns: u64) -> String {
-    let n = ns as f64;
-    match n {
+    let scaled = |n: f64, unit: &str| {
+        if n < 99.95 { format!("{n:.1}{unit}") } else { format!("{n:.0}{unit}") }
+    };
+    match ns as f64 {
         n if n < 1e3 => format!("{ns}ns"),
-        n if n < 1e6 => format!("{:.1}us", n / 1e3),
-        n if n < 1e9 => format!("{:.1}ms", n / 1e6),
-        n if n < 100e9 => format!("{:.1}s", n / 1e9),
+        n if n < 999_500.0 => scaled(n / 1e3, "us"),
+        n if n < 999.5e6 => scaled(n / 1e6, "ms"),
+        n if n < 99.95e9 => scaled(n / 1e9, "s"),
         n if n < 100.0 * 60e9 => format!("{:.0}m", n / 60e9),
         n => format!("{:.0}h", n / 3600e9),
     }
@@ -176,6 +178,8 @@ mod tests {
             (0, "0ns"),
             (999, "999ns"),
             (1_500, "1.5us"),
+            (431_900, "432us"),
+            (999_900, "1.0ms"),
             (2_000_000, "2.0ms"),
             (99_900_000_000, "99.9s"),
             (180_000_000_000, "3m"),

@@ -1,8 +1,10 @@
 //! `cargo xtask picture`: the picture of `kumi top` in README and book, from a real run.
 //!
 //! Builds `kumi` and the example `busy`, runs both in a run-time directory of their own, `kumi top`
-//! in a pseudo-terminal, and draws the screen as an SVG.
+//! in a pseudo-terminal, and draws the screen as an SVG. With `--session`, it presses some keys
+//! then, and writes what the terminal received as an asciicast.
 
+mod asciicast;
 mod svg;
 mod terminal;
 
@@ -34,7 +36,26 @@ pub struct Args {
     /// A folder that has `kumi` and `busy` already; without it both are built
     #[arg(long)]
     programs: Option<PathBuf>,
+    /// Record a session with some keys, too, into this file (asciicast, version 2)
+    #[arg(long, value_name = "FILE")]
+    session: Option<PathBuf>,
 }
+
+/// Keys of the recorded session, each with a text that the screen shows thereafter.
+const SESSION: [(&str, &str); 9] = [
+    ("fclock\r", "is in row"),
+    ("b", "stack of"),
+    ("x", "kumi top"),
+    ("tt", "tree"),
+    ("t", "by wait"),
+    ("tgjj", "at this place"),
+    ("t", "WAITS-FOR"),
+    ("v", "time from wake-up to run"),
+    ("x", "WAITS-FOR"),
+];
+
+/// Time for which the recorded session shows the effect of a key.
+const SHOWN: Duration = Duration::from_millis(1_500);
 
 /// Draws the picture. Blocks the kernel thread.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -42,7 +63,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let place = Place::new()?;
     let _busy = start(&programs.join("busy"), &place.0)?;
     let mut kumi = Command::new(programs.join("kumi"));
-    kumi.arg("top").env("KUMI_DIR", &place.0);
+    // Without the settings of the user.
+    kumi.arg("top").env("KUMI_DIR", &place.0).env("XDG_CONFIG_HOME", place.0.join("config"));
     let mut terminal = Terminal::start(kumi, SIZE)?;
     let begun = Instant::now();
     let is_complete = |screen: &str| COMPLETE.iter().all(|text| screen.contains(text));
@@ -55,7 +77,28 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let output = workspace::root().join(&args.output);
     std::fs::write(&output, svg::draw(terminal.screen()))?;
     println!("{}", output.display());
+    if let Some(session) = &args.session {
+        record(&mut terminal)?;
+        std::fs::write(session, asciicast::draw(SIZE, "kumi top", terminal.written()))?;
+        println!("{}", session.display());
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Presses the keys of the session, one after the effect of the other.
+fn record(terminal: &mut Terminal) -> Result<(), Failure> {
+    for (keys, text) in SESSION {
+        let begun = Instant::now();
+        terminal.send(keys)?;
+        while begun.elapsed() < SHOWN || !terminal.screen().contents().contains(text) {
+            terminal.read()?;
+            if begun.elapsed() > LIMIT {
+                let screen = terminal.screen().contents();
+                return Err(format!("no {text:?} after the keys {keys:?}:\n{screen}").into());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Builds both programs, and returns the folder that has them.

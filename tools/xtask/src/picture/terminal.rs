@@ -1,10 +1,11 @@
 //! A program in a pseudo-terminal, and what its screen shows.
 
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -20,6 +21,9 @@ pub struct Terminal {
     _slave: File,
     child: Child,
     parser: vt100::Parser,
+    begun: Instant,
+    /// What the program wrote, and when.
+    written: Vec<(Duration, Vec<u8>)>,
 }
 
 impl Terminal {
@@ -40,7 +44,8 @@ impl Terminal {
         let child = command.spawn()?;
         let cells = |n| NonZero::new(n).ok_or("a terminal has rows and columns");
         let parser = vt100::Parser::new(cells(height)?, cells(width)?, 0);
-        Ok(Terminal { master: master.into(), _slave: slave, child, parser })
+        let (begun, written) = (Instant::now(), Vec::new());
+        Ok(Terminal { master: master.into(), _slave: slave, child, parser, begun, written })
     }
 
     /// Reads some of what the program writes, if it writes within a moment.
@@ -50,8 +55,19 @@ impl Terminal {
             let mut some = [0; 4096];
             let n = self.master.read(&mut some)?;
             self.parser.process(&some[..n]);
+            self.written.push((self.begun.elapsed(), some[..n].to_vec()));
         }
         Ok(())
+    }
+
+    /// Types keys.
+    pub fn send(&mut self, keys: &str) -> Result<(), Failure> {
+        Ok(self.master.write_all(keys.as_bytes())?)
+    }
+
+    /// What the program wrote so far, each part with its time since the start.
+    pub fn written(&self) -> &[(Duration, Vec<u8>)] {
+        &self.written
     }
 
     pub fn screen(&self) -> &vt100::Screen {
