@@ -57,6 +57,7 @@ pub enum Profile {
 /// ```
 /// use std::time::Duration;
 /// use kumihimo::observe::{Profile, pprof};
+/// # kumihimo::runtime::ensure()?;
 ///
 /// let file = pprof(Profile::Cpu(Duration::from_millis(100)))?;
 /// std::fs::write(std::env::temp_dir().join("cpu.pprof"), file)?;
