@@ -30,7 +30,7 @@ fn program() {
     Runtime::builder().vps(2).build().expect("a runtime").run(|| {
         let all: Vec<_> =
             (0..4).map(|_| thread::spawn(|| kumi_test_adds_and_yields(60_000))).collect();
-        all.into_iter().for_each(|one| drop(one.join().expect("no panic")));
+        all.into_iter().for_each(|one| assert_ne!(one.join().expect("no panic"), 0));
     });
 }
 
