@@ -142,7 +142,7 @@ fn settings_are_remembered() {
     assert!(text.contains(r#""sort":"name","backwards":true"#), "{text}");
     std::fs::write(&file, "{").expect("a foreign file");
     let mut pty = top(&folder);
-    pty.until_shown("top.json are ignored");
+    pty.until_shown("the settings are ignored");
     ends_well(pty);
     assert_eq!(std::fs::read_to_string(&file).expect("unchanged"), "{");
 }

@@ -91,7 +91,7 @@ fn place(config: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
 
 fn read(path: &Path) -> Result<Settings, String> {
     let refused = |why: &dyn std::fmt::Display| {
-        Err(format!("the settings in {} are ignored: {why}", path.display()))
+        Err(format!("the settings are ignored: {why}: {}", path.display()))
     };
     let mut text = String::new();
     match File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text)) {
@@ -179,7 +179,7 @@ mod tests {
             let stored = folder.stored();
             assert_eq!(stored.settings, Settings::default());
             let complaint = stored.complaint.expect("a complaint");
-            assert!(complaint.contains("top.json are ignored: "), "{complaint}");
+            assert!(complaint.starts_with("the settings are ignored: "), "{complaint}");
         }
         // Fields of a later version are no error.
         fs::write(&file, "{\"sort\":\"stack\",\"theme\":1}").expect("written");
