@@ -23,6 +23,7 @@ carry! {
     blocking "docs/src/guides/blocking.md",
     async_crates "docs/src/guides/async.md",
     waiting "docs/src/guides/waiting.md",
+    profiling "docs/src/guides/profiling.md",
     priorities "docs/src/guides/priorities.md",
     policies "docs/src/guides/policies.md",
     files "docs/src/guides/files.md",

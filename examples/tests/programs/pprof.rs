@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 
-use kumihimo_tests::process;
+use kumihimo::runtime::{Mode, mode};
 use kumihimo_tests::skip;
 
 use crate::program::Server;
@@ -24,7 +24,7 @@ fn get(address: &str, target: &str) -> (String, Vec<u8>) {
 
 #[test]
 fn endpoint_serves_profiles() {
-    if process::is_one_to_one() {
+    if mode() != Mode::Microprocesses {
         return skip("pprof::endpoint_serves_profiles", "microprocesses are kernel threads here");
     }
     let mut server = Server::start(env!("CARGO_BIN_EXE_pprof_server"), &["127.0.0.1:0"]);
