@@ -21,14 +21,19 @@ use crate::scheduler::vp::measure;
 /// # Examples
 ///
 /// ```
-/// use kumihimo::{observe, thread};
+/// use kumihimo::{observe, sync::mpsc, thread};
 ///
-/// let worker = thread::spawn(|| (0..10).for_each(|_| thread::yield_now()));
+/// let (end, ended) = mpsc::channel::<()>();
+/// let worker = thread::spawn(move || {
+///     (0..10).for_each(|_| thread::yield_now());
+///     ended.recv()
+/// });
 /// let id = worker.thread().id().resource().expect("it is a microprocess");
-/// while observe::counters(id).expect("not joined yet").switches < 10 {
+/// while observe::counters(id).expect("it has not ended").switches < 10 {
 ///     thread::yield_now();
 /// }
-/// worker.join().unwrap();
+/// drop(end);
+/// worker.join().unwrap().expect_err("nothing was sent");
 /// assert_eq!(observe::counters(id), None, "it has ended");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
