@@ -1,6 +1,6 @@
 //! `kumi tour`: demonstrates microprocesses on real work. Every number is measured during the run.
 //!
-//! Fourteen chapters, each a function that prints a part and may add rows to the final table of
+//! Fifteen chapters, each a function that prints a part and may add rows to the final table of
 //! figures. They are grouped by subject: `threads`, `io`, `kernel`, `processes`. `page` contains
 //! the output functions.
 //!
@@ -24,8 +24,8 @@ pub struct Args {
     /// Directory whose files are hashed [default: documentation or the Rust toolchain]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Run only this chapter, 1 to 14
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=14))]
+    /// Run only this chapter, 1 to 15
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=15))]
     chapter: Option<u8>,
     /// File for the trace of chapter 8
     #[arg(long, default_value = "tour.perfetto")]
@@ -91,7 +91,7 @@ pub fn run(args: Args) -> Result<(), String> {
              kernel threads.",
         );
     }
-    let chapters: [(&str, Chapter); 14] = [
+    let chapters: [(&str, Chapter); 15] = [
         ("A sieve of 126 threads", threads::sieve::run),
         ("A million microprocesses", threads::million::run),
         ("The ring", threads::ring::run),
@@ -106,6 +106,7 @@ pub fn run(args: Args) -> Result<(), String> {
         ("A file server in five organisations", io::mounts::run),
         ("Panics and stack overflows", kernel::faults::run),
         ("Unmodified programs", processes::unmodified::run),
+        ("A hot microprocess and a held lock", processes::found::run),
     ];
     let mut figures = Figures::default();
     let mut failed = Vec::new();
@@ -119,7 +120,7 @@ pub fn run(args: Args) -> Result<(), String> {
             failed.push(title);
         }
     }
-    text::heading(15, "This machine");
+    text::heading(16, "This machine");
     text::table(&["", "kernel threads", "microprocesses"], &figures.0);
     println!();
     text::say(&format!("{}. The tour took {}.", machine(), text::time(start.elapsed())));
