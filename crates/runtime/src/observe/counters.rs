@@ -24,12 +24,10 @@ use crate::scheduler::vp::measure;
 /// use kumihimo::{observe, sync::mpsc, thread};
 ///
 /// let (end, ended) = mpsc::channel::<()>();
-/// let worker = thread::spawn(move || {
-///     (0..10).for_each(|_| thread::yield_now());
-///     ended.recv()
-/// });
+/// let worker = thread::spawn(move || ended.recv());
 /// let id = worker.thread().id().resource().expect("it is a microprocess");
-/// while observe::counters(id).expect("it has not ended").switches < 10 {
+/// // Until it waits.
+/// while observe::counters(id).expect("it has not ended").switches == 0 {
 ///     thread::yield_now();
 /// }
 /// drop(end);
