@@ -374,6 +374,23 @@ pub fn each<I: Send, T: Send>(mut items: Vec<I>, ask: impl Fn(&mut I) -> T + Syn
     answered.into_iter().map(|(_, item, answer)| (item, answer)).collect()
 }
 
+/// Returns the answers of those that [`each`] has asked, and whether all have answered. Complains
+/// about each of the others.
+pub fn answers<I, T>(asked: Vec<(I, Result<T, Trouble>)>) -> (Vec<T>, bool) {
+    let number = asked.len();
+    let answer = |(_, answer): (I, Result<T, Trouble>)| answer.inspect_err(complain).ok();
+    let all: Vec<T> = asked.into_iter().filter_map(answer).collect();
+    let is_whole = all.len() == number;
+    (all, is_whole)
+}
+
+/// Says on standard error that no address space is there to be shown.
+pub fn complain_of_none() {
+    eprintln!(
+        "kumi: no address space of yours runs: one joins when a program starts its first microprocess"
+    );
+}
+
 /// Prints one line to standard error.
 pub fn complain(what: &impl fmt::Display) {
     eprintln!("kumi: {}", Plain(&what.to_string()));

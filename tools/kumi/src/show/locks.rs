@@ -74,20 +74,11 @@ enum Line<'a> {
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let machine = args.whose.machine()?;
     let (found, mut whole) = ask::neighbours(&machine, &args.of)?;
-    let mut seen = Vec::new();
-    for (_, answer) in ask::each(found, |(place, neighbour)| look(neighbour, *place, args)) {
-        match answer {
-            Ok(answer) => seen.push(answer),
-            Err(trouble) => {
-                ask::complain(&trouble);
-                whole = false;
-            }
-        }
-    }
+    let asked = ask::each(found, |(place, neighbour)| look(neighbour, *place, args));
+    let (seen, have_all_answered) = ask::answers(asked);
+    whole &= have_all_answered;
     if seen.is_empty() && args.of.is_empty() && whole {
-        eprintln!(
-            "kumi: no address space of yours runs: one joins when a program starts its first microprocess"
-        );
+        ask::complain_of_none();
     }
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     written(show(&mut out, &seen, args.json).and_then(|()| out.flush()).map(|()| code(whole)))

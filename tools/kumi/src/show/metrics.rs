@@ -46,16 +46,8 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     let asked = ask::each(found, |(place, neighbour)| -> Result<_, ask::Trouble> {
         Ok((ask::space_at(neighbour, *place)?, neighbour.metrics()?))
     });
-    let mut seen = Vec::new();
-    for (_, answer) in asked {
-        match answer {
-            Ok(answer) => seen.push(answer),
-            Err(trouble) => {
-                ask::complain(&trouble);
-                whole = false;
-            }
-        }
-    }
+    let (seen, have_all_answered) = ask::answers(asked);
+    whole &= have_all_answered;
     let mut out = BufWriter::new(io::stdout().lock());
     let done = if args.json {
         show_json(&mut out, &seen)

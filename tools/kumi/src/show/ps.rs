@@ -113,9 +113,7 @@ pub fn run(args: Args) -> Result<std::process::ExitCode, String> {
         }
     }
     if seen.is_empty() && args.of.is_empty() && whole {
-        eprintln!(
-            "kumi: no address space of yours runs: one joins when a program starts its first microprocess"
-        );
+        ask::complain_of_none();
     }
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     written(show(&mut out, &seen, &args).and_then(|()| out.flush()).map(|()| code(whole)))

@@ -33,21 +33,13 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     let machine = args.whose.machine()?;
     let (found, mut whole) = ask::neighbours(&machine, &args.spaces)?;
     let asked = ask::each(found, |(place, neighbour)| -> Result<_, ask::Trouble> {
-        Ok((ask::space_at(neighbour, *place)?, neighbour.resources(args.kind)?))
+        let space = ask::space_at(neighbour, *place)?;
+        let mut rows = neighbour.resources(args.kind)?;
+        rows.sort_by_key(|row| row.id);
+        Ok((space, rows))
     });
-    let mut seen = Vec::new();
-    for (_, answer) in asked {
-        match answer {
-            Ok((space, mut rows)) => {
-                rows.sort_by_key(|row| row.id);
-                seen.push((space, rows));
-            }
-            Err(trouble) => {
-                ask::complain(&trouble);
-                whole = false;
-            }
-        }
-    }
+    let (seen, have_all_answered) = ask::answers(asked);
+    whole &= have_all_answered;
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     written(show(&mut out, &seen, &args).and_then(|()| out.flush()).map(|()| code(whole)))
 }

@@ -19,6 +19,8 @@ mod options;
 mod rates;
 mod screen;
 mod settings;
+#[cfg(test)]
+mod simulated;
 mod view;
 #[cfg(test)]
 mod view_tests;

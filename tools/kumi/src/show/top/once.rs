@@ -57,20 +57,10 @@ pub fn run(args: &Shown, whose: &Whose) -> Result<ExitCode, String> {
     let (found, mut whole) = ask::neighbours(&machine, &args.spaces)?;
     let session = session();
     let asked = ask::each(found, |(place, neighbour)| look(neighbour, *place, session, args));
-    let mut seen = Vec::new();
-    for (_, answer) in asked {
-        match answer {
-            Ok(answer) => seen.push(answer),
-            Err(trouble) => {
-                ask::complain(&trouble);
-                whole = false;
-            }
-        }
-    }
+    let (seen, have_all_answered) = ask::answers(asked);
+    whole &= have_all_answered;
     if seen.is_empty() && args.spaces.is_empty() && whole {
-        eprintln!(
-            "kumi: no address space of yours runs: one joins when a program starts its first microprocess"
-        );
+        ask::complain_of_none();
     }
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     written(show(&mut out, &seen, args).and_then(|()| out.flush()).map(|()| code(whole)))

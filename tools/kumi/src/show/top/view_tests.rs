@@ -10,7 +10,7 @@ use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};
 
 use super::model::Model;
-use super::model_tests::{Program, answer, look, model, press};
+use super::simulated::{Program, answer, look, model, press};
 use super::view::draw;
 use crate::show::board::{Seen, example};
 
