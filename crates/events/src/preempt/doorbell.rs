@@ -30,7 +30,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kumihimo_arch::descriptor::{Descriptor, close_anonymous};
 
@@ -194,9 +194,9 @@ pub(crate) struct Doorbells {
     /// By slot: whether interruptions are disabled, because the thread is in execve(2), whose new
     /// program has no handler.
     disabled: Box<[AtomicBool]>,
-    /// Held while a doorbell is rung or closed: meanwhile the kernel thread exists and owns the
-    /// descriptor.
-    ring_lock: Mutex<()>,
+    /// By slot: held while its doorbell is rung or closed. Meanwhile the kernel thread exists and
+    /// owns the descriptor.
+    ring_locks: Box<[Mutex<()>]>,
     pub(crate) rung: AtomicU64,
     pub(crate) failed: AtomicU64,
     reported: AtomicBool,
@@ -225,7 +225,7 @@ impl Doorbells {
             scope: if is_allowed { ClockScope::Everywhere } else { ClockScope::UserMode },
             clocks: (0..clocks).map(|_| AtomicI32::new(NONE)).collect(),
             disabled: (0..=slots).map(|_| AtomicBool::new(false)).collect(),
-            ring_lock: Mutex::default(),
+            ring_locks: (0..=slots).map(|_| Mutex::default()).collect(),
             rung: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             reported: AtomicBool::new(false),
@@ -236,13 +236,17 @@ impl Doorbells {
         self.means
     }
 
+    fn lock(&self, index: u32) -> MutexGuard<'_, ()> {
+        self.ring_locks[index as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Interrupts the kernel thread of slot `index` soon, if it runs in user mode. Takes a lock:
     /// the caller is masked, or is a handler that has not interrupted a holder of this lock.
     pub(crate) fn ring(&self, index: u32, slot: &Slot) {
         if self.means == Means::Off {
             return;
         }
-        let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alive = self.lock(index);
         let tid = slot.tid.load(Ordering::Relaxed) as i32;
         if tid == 0 {
             return;
@@ -262,13 +266,13 @@ impl Doorbells {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends the preemption signal with `value` to kernel thread `tid`, if `slot` still belongs to
-    /// that thread. If the means is no signal, sends the default one. For
+    /// Sends the preemption signal with `value` to kernel thread `tid`, if `slot`, number `index`,
+    /// still belongs to that thread. If the means is no signal, sends the default one. For
     /// [`crate::thread_sampler`].
-    pub(crate) fn send_to(&self, slot: &Slot, tid: i32, value: u64) -> io::Result<()> {
+    pub(crate) fn send_to(&self, index: u32, slot: &Slot, tid: i32, value: u64) -> io::Result<()> {
         let signal = if let Means::Signal(signal) = self.means { signal } else { DEFAULT_SIGNAL };
         signal_handler::install(signal, self.handlers.signal)?;
-        let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alive = self.lock(index);
         if slot.tid.load(Ordering::Relaxed) as i32 != tid || !signal_handler::is_installed(signal) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -335,7 +339,7 @@ impl Doorbells {
         if self.means != Means::Clock || !self.has_handler() || self.is_disabled(index) {
             return;
         }
-        let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alive = self.lock(index);
         // On failure, only the timekeeper rings.
         let _ = self.clock_of(index, slot.tid.load(Ordering::Relaxed) as i32).and_then(|fd| {
             set_period(fd, nanoseconds)?;
@@ -369,7 +373,7 @@ impl Doorbells {
     /// itself. An earlier ring has been delivered when this returns. Takes a lock, as
     /// [`ring`](Doorbells::ring) does.
     pub(crate) fn set_disabled(&self, index: u32, is: bool) {
-        let _ringing = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ringing = self.lock(index);
         self.disabled[index as usize].store(is, Ordering::Relaxed);
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Relaxed));
         if is && fd != NONE {
@@ -378,13 +382,13 @@ impl Doorbells {
     }
 
     /// Closes the clock of the kernel thread of slot `index`, which will have no VP for long.
-    /// Returns false and keeps the clock while another thread rings a doorbell. Called by that
+    /// Returns false and keeps the clock while another thread rings this doorbell. Called by that
     /// kernel thread. Async-signal-safe.
     pub(crate) fn close(&self, index: u32) -> bool {
         if self.clocks.get(index as usize).is_none_or(|fd| fd.load(Ordering::Relaxed) == NONE) {
             return true;
         }
-        let Ok(_alive) = self.ring_lock.try_lock() else { return false };
+        let Ok(_alive) = self.ring_locks[index as usize].try_lock() else { return false };
         self.close_clock(index);
         true
     }
@@ -405,7 +409,7 @@ impl Doorbells {
     /// Retires the doorbell of the kernel thread of slot `index`, which calls this at its end.
     /// Afterwards no other thread rings it, or mistakes its thread ID for that of a carrier.
     pub(crate) fn retire(&self, index: u32, slot: &Slot) {
-        let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alive = self.lock(index);
         slot.tid.store(0, Ordering::Relaxed);
         self.close_clock(index);
     }

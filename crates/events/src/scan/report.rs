@@ -114,7 +114,7 @@ impl Kernel {
             return;
         }
         match thread_sampler::sample(thread_sampler::TIMEOUT, |value| {
-            self.doorbells.send_to(self.page.slot(index), tid, value)
+            self.doorbells.send_to(index, self.page.slot(index), tid, value)
         }) {
             Ok(stack) => {
                 print_signal_safe(format_args!("  stack of kernel thread {tid}:\n"));

@@ -320,8 +320,7 @@ impl KernelThread {
         debug_assert_eq!(self.token.get(), 0);
         self.self_ring_interval.set(0);
         self.kernel.source.leave(self.index);
-        // Fails while another thread rings this doorbell. That thread requests this one to take a
-        // VP; the doorbell is closed when this one gives the VP up.
+        // Fails while another thread rings this doorbell, which is closed once it has rung.
         let _ = self.kernel.doorbells.close(self.index);
         self.slot().state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
     }
@@ -382,6 +381,10 @@ impl KernelThread {
             }
             if own != 0 {
                 self.kernel.doorbells.rearm_after(self.index, own);
+            } else if self.token.get() == 0 {
+                // The ring came as the thread gave its VP up, or asks for a sample of its stack. A
+                // clock would slow each of its waits in the kernel down. Fails if it rings again.
+                let _ = self.kernel.doorbells.close(self.index);
             }
         } else if self.kernel.doorbells.rearm_after(self.index, FIRST << vain.min(DOUBLED)) {
             self.failed_interrupts.set(vain + 1);

@@ -22,7 +22,11 @@ impl Kernel {
         match self.doorbells.means() {
             Means::Off => None,
             Means::Signal(_) => sample_running(None, |value| {
-                if is_there() { self.doorbells.send_to(slot, tid, value) } else { Err(gone()) }
+                if is_there() {
+                    self.doorbells.send_to(index, slot, tid, value)
+                } else {
+                    Err(gone())
+                }
             }),
             Means::Clock => sample_running(Some(tid), |_| {
                 is_there().then(|| self.doorbells.ring(index, slot)).ok_or_else(gone)
