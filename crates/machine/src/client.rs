@@ -91,7 +91,8 @@ impl Machine {
     }
 
     /// Sets the time limit for the wait for data, 2 s by default. A long list as a whole may take
-    /// ten times as long.
+    /// ten times as long. An address space whose answering thread runs, or waits for a core on a
+    /// busy machine, gets up to half a minute more.
     ///
     /// # Examples
     ///

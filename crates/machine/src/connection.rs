@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{self, SendFlags};
 use serde::de::DeserializeOwned;
 
+use crate::answering::Answering;
 use crate::error::Error;
 use crate::peer_socket::{PeerSocket, Pending};
 use crate::protocol::{Greeting, LONGEST_ANSWER, Line, PROTOCOL};
@@ -187,12 +188,23 @@ impl Connection {
     }
 
     fn wait(&self, for_what: PollFlags) -> Result<(), Failure> {
-        let deadline = self.whole.map_or(self.deadline, |whole| whole.min(self.deadline));
+        let within = |time: Instant| self.whole.map_or(time, |whole| whole.min(time));
+        let mut until = within(self.deadline);
+        let mut answering: Option<Answering> = None;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(Instant::now());
             let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), for_what)];
             match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
-                Ok(0) if left.is_zero() => return Err(self.silence().into()),
+                Ok(0) if left.is_zero() => {
+                    let now = Instant::now();
+                    let is_over = self.whole.is_some_and(|whole| whole <= now);
+                    let goes_on = answering.as_mut().is_none_or(Answering::goes_on);
+                    if is_over || !goes_on {
+                        return Err(self.silence().into());
+                    }
+                    answering.get_or_insert_with(|| Answering::begin(self.pid));
+                    until = within(now + Answering::LOOK_EVERY);
+                }
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
                 Err(e) => return Err(self.io(e)),

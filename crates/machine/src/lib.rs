@@ -51,6 +51,7 @@
 //! - [`gates`]: gates found by name.
 #![forbid(unsafe_code)]
 
+mod answering;
 pub mod client;
 mod connection;
 pub mod descriptors;

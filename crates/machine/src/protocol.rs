@@ -23,6 +23,8 @@ use crate::top::TopQuery;
 
 /// Version of the protocol. It changes whenever an older peer would misinterpret a message.
 pub const PROTOCOL: u32 = 1;
+/// Name of the kernel thread that answers for an address space.
+pub(crate) const CONTROL_THREAD: &str = "kumi-control";
 /// Length of the longest request line in bytes, without its end.
 pub const LONGEST_REQUEST: usize = 64 << 10;
 /// Length of the longest answer line in bytes. The backtrace of a deep recursion is one line.

@@ -18,6 +18,7 @@ use crate::directory::{socket, socket_name};
 use crate::error::Error;
 use crate::handler::ControlHandler;
 use crate::peer_socket::PeerSocket;
+use crate::protocol::CONTROL_THREAD;
 
 /// Stack size for answers, which take locks and names and unwind stacks. Untouched stack costs no
 /// memory.
@@ -80,7 +81,7 @@ impl Control {
             drop(ends);
         };
         // The new thread has its creator's signal mask from its first instruction on.
-        let builder = thread::Builder::new().name("kumi-control".into()).stack_size(STACK);
+        let builder = thread::Builder::new().name(CONTROL_THREAD.into()).stack_size(STACK);
         let thread = signal_mask::spawn_blocked(builder, run);
         let thread = thread.map_err(|e| {
             let _ = shared.number.directory.remove_socket(&socket_name(shared.number.number));
