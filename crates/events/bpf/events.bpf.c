@@ -26,11 +26,7 @@ extern char state;   /* not an address: the offset of task_struct.__state in the
 
 __attribute__((section("perf_event"), used)) int switched_out(void *context)
 {
-	/*
-	 * 0 is TASK_RUNNING: the thread was preempted. A thread that is preempted on its way into a
-	 * sleep counts as asleep.
-	 */
-	if (*(const volatile __u32 *)(get_current_task_btf() + (__u64)&state) == 0)
+	if (!sleeps(*(const volatile __u32 *)(get_current_task_btf() + (__u64)&state)))
 		return 0;
 
 	__u64 cookie = get_attach_cookie(context);

@@ -46,6 +46,21 @@ struct record {
 	__u32 vp;
 };
 
+/* Bits of task_struct.__state: stopped by a signal, or by a tracer (ptrace(2)). */
+enum { TASK_STOPPED = 4, TASK_TRACED = 8 };
+
+/*
+ * Returns whether a thread that leaves its core with this state sleeps. 0 is TASK_RUNNING: it was
+ * preempted. A thread that is preempted on its way into a sleep counts as asleep.
+ *
+ * A stopped thread does not: strace(1) stops a thread twice in each system call, and each hand-off
+ * would make further system calls.
+ */
+static inline __attribute__((always_inline)) int sleeps(__u32 task_state)
+{
+	return task_state != 0 && !(task_state & (TASK_STOPPED | TASK_TRACED));
+}
+
 /*
  * The kernel's struct pt_regs up to the number of the system call. Its order is that of struct
  * user_regs_struct, which is an ABI.

@@ -93,8 +93,7 @@ static __attribute__((always_inline)) int lend(struct slot *slot, __u64 token, v
  */
 static __attribute__((always_inline)) struct slot *blocked(__u64 *context, struct place *place, __u32 *wanted)
 {
-	/* As in events.bpf.c: 0 is TASK_RUNNING. */
-	if ((__u32)context[3] == 0)
+	if (!sleeps(context[3]))
 		return 0;
 	const struct place *stored = task_storage_get(&threads, (void *)context[1], 0, 0);
 	if (!stored || stored->slot == 0)

@@ -13,13 +13,22 @@ use kumihimo_tests::skip;
 use crate::blocked::{block, nanosleep};
 use crate::under::{ALL, end_at_a_panic, may, with_vps};
 
+/// What a tracer stops the process for, beside signals.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stops {
+    /// Nothing else, as gdb does.
+    Signals,
+    /// Each begin and end of a system call, as strace(1) does.
+    Calls,
+}
+
 fn ptrace(request: libc::c_uint, tid: i32, data: usize) -> i64 {
     // SAFETY: none of the requests used here accesses this process's memory.
     unsafe { libc::ptrace(request, tid, 0usize, data) }
 }
 
 /// Attaches to all kernel threads of a process, including future ones.
-fn seize(pid: u32) {
+fn seize(pid: u32, stops: Stops) {
     let mut seized = HashSet::new();
     loop {
         let before = seized.len();
@@ -27,7 +36,12 @@ fn seize(pid: u32) {
             // A thread started by a seized one is already seized (EPERM). A thread that has ended
             // does not exist (ESRCH).
             if seized.insert(tid) {
-                ptrace(libc::PTRACE_SEIZE, tid, libc::PTRACE_O_TRACECLONE as usize);
+                let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACESYSGOOD;
+                ptrace(libc::PTRACE_SEIZE, tid, options as usize);
+                if stops == Stops::Calls {
+                    // It continues with the request that stops it at calls.
+                    ptrace(libc::PTRACE_INTERRUPT, tid, 0);
+                }
             }
         }
         if seized.len() == before {
@@ -38,7 +52,13 @@ fn seize(pid: u32) {
 
 /// Continues the process and passes its signals on until it has ended. Returns its status and the
 /// number of SIGTRAPs.
-fn follow(pid: u32) -> (i32, u64) {
+fn follow(pid: u32, stops: Stops) -> (i32, u64) {
+    /// The signal of a stop at a call (PTRACE_O_TRACESYSGOOD).
+    const CALL: i32 = libc::SIGTRAP | 0x80;
+    let go_on = match stops {
+        Stops::Signals => libc::PTRACE_CONT,
+        Stops::Calls => libc::PTRACE_SYSCALL,
+    };
     let mut traps = 0;
     loop {
         let mut status = 0;
@@ -53,10 +73,10 @@ fn follow(pid: u32) -> (i32, u64) {
         }
         let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
         // Stops caused by tracing itself: clone events, and the initial stop of a new thread.
-        let pass = if event == 0 { signal } else { 0 };
+        let pass = if event == 0 && signal != CALL { signal } else { 0 };
         traps += u64::from(pass == libc::SIGTRAP);
         // The thread may have been killed meanwhile with all others (exit_group).
-        ptrace(libc::PTRACE_CONT, tid, pass as usize);
+        ptrace(go_on, tid, pass as usize);
     }
 }
 
@@ -96,7 +116,7 @@ fn blocks() {
 }
 
 /// Runs the test `name` in a tracer process whose only child is the traced process.
-fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
+fn traced(name: &str, stops: Stops, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
     if is_child(name) && std::env::var("KUMI_TRACED").is_ok() {
         end_at_a_panic();
         return traced(
@@ -118,7 +138,7 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
             await_line(&mut says, "attach now");
             let mut refused = 0;
             std::thread::scope(|scope| {
-                seize(pid);
+                seize(pid, stops);
                 let status =
                     std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
                 if status.contains("TracerPid:\t0\n") {
@@ -133,7 +153,7 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
                     errors.read_to_string(&mut text).expect("text");
                     text
                 });
-                let (status, seen) = follow(pid);
+                let (status, seen) = follow(pid, stops);
                 // Already reaped by `follow`, so this fails.
                 let _ = child.wait();
                 let (out, err) = (out.join().expect("no panic"), err.join().expect("no panic"));
@@ -156,6 +176,7 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
 fn debugger_attached_from_the_start_sees_no_traps() {
     traced(
         "debugger::debugger_attached_from_the_start_sees_no_traps",
+        Stops::Signals,
         |source| {
             wait_for_the_tracer("attach now");
             with_vps(2, || {
@@ -172,6 +193,7 @@ fn debugger_attached_from_the_start_sees_no_traps() {
 fn debugger_attached_later_passes_all_traps_on() {
     traced(
         "debugger::debugger_attached_later_passes_all_traps_on",
+        Stops::Signals,
         |_| {
             with_vps(2, || {
                 blocks();
@@ -186,5 +208,34 @@ fn debugger_attached_later_passes_all_traps_on() {
         // All traps were passed on. With the other sources, traps come from preemption, if there
         // was any.
         |source, traps| assert!(traps > 0 || source != Events::Bpf, "{traps}"),
+    );
+}
+
+/// A tracer stops a kernel thread twice in each system call. A stop is no block: if each led to a
+/// hand-off, the hand-offs' own calls would lead to further ones.
+#[test]
+fn tracer_of_system_calls_attached_later_causes_no_hand_offs() {
+    const CALLS: u64 = 2_000;
+    traced(
+        "debugger::tracer_of_system_calls_attached_later_causes_no_hand_offs",
+        Stops::Calls,
+        |source| {
+            with_vps(2, || {
+                blocks();
+                thread::blocking(|| wait_for_the_tracer("attach now"));
+                let before = metrics().expect("it runs").hand_offs;
+                for _ in 0..CALLS {
+                    // SAFETY: takes no arguments and has no effect.
+                    unsafe { libc::syscall(libc::SYS_getppid) };
+                }
+                let stops = metrics().expect("it runs").hand_offs - before;
+                assert!(stops < CALLS / 10, "{source}: {stops} hand-offs in {CALLS} calls");
+                // Blocks are still noticed.
+                let blocked = block(10);
+                blocked.release();
+                blocks();
+            });
+        },
+        |_, _| {},
     );
 }
