@@ -32,10 +32,11 @@ mod open;
 mod pool;
 #[cfg(not(loom))]
 pub mod preempt;
+#[cfg(not(loom))]
+pub mod random;
 mod report;
 #[cfg(not(loom))]
 mod scan;
-#[cfg(not(loom))]
 pub mod source;
 #[cfg(not(loom))]
 pub mod watchdog;

@@ -33,6 +33,7 @@ use kumihimo_backtrace::From;
 
 use crate::preempt::doorbell;
 use crate::preempt::thread_sampler::StackSample;
+use crate::random;
 
 /// The `si_value` of the timers' signals.
 pub(crate) const PROFILE: u64 = 0x4b55_4d49_5052_4f46;
@@ -98,15 +99,6 @@ struct Run {
     owners: [AtomicU32; CLOCKS],
     /// Number of samples for which there was no place.
     lost: AtomicU64,
-}
-
-/// Returns an interval between half and one and a half of `mean`: the finaliser of SplitMix64 as a
-/// hash of `seed`.
-fn random_interval(seed: u64, mean: u64) -> u64 {
-    let mut hash = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mean / 2 + (hash ^ (hash >> 31)) % mean
 }
 
 /// What interrupted the thread.
@@ -234,7 +226,7 @@ impl Run {
 
     /// Begins an interval; `used` is the CPU time of its thread. Async-signal-safe.
     fn begin_interval(&self, cause: Cause, used: u64) -> io::Result<()> {
-        let next = random_interval(used, self.interval);
+        let next = random::interval(used, self.interval);
         match cause {
             // Zero would stop the timer.
             Cause::Timer(id) => set_timer(id, next.saturating_sub(self.delay).max(1)),

@@ -12,6 +12,7 @@ pub(crate) mod dump_signal;
 pub(crate) mod holders;
 pub mod locks;
 pub(crate) mod metrics;
+pub(crate) mod names;
 pub(crate) mod other_threads;
 pub mod profile;
 pub(crate) mod starvation;

@@ -19,11 +19,12 @@ use kumihimo_machine::top::{
 
 use crate::observe::counters;
 use crate::observe::holders::{Holders, Waiting};
+use crate::observe::names::label;
 use crate::resource::threads::Threads;
 use crate::scheduler::instance;
 use crate::scheduler::vp::measure;
 use groups::Group;
-use seen::{Seen, label};
+use seen::Seen;
 use session::Moment;
 
 /// Answers a query.

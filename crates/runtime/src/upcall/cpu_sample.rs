@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_arch::kernel_attributes::cpu_time_of;
 use kumihimo_events::Slot;
+use kumihimo_events::random;
 use kumihimo_events::sched::ThreadState;
 
 use crate::kernel_thread::gs_record::ANNOUNCED;
@@ -23,14 +24,6 @@ use crate::scheduler::thread_place;
 /// Mean interval between two samples, in nanoseconds. Each is between half and one and a half.
 const INTERVAL: u64 = 5_000_000;
 
-/// Returns an interval for the sample at `now`: the finaliser of SplitMix64 as a hash.
-fn interval(now: u64) -> u64 {
-    let mut hash = now.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    INTERVAL / 2 + (hash ^ (hash >> 31)) % INTERVAL
-}
-
 impl Instance {
     /// Takes a sample if one is due. Returns the number of nanoseconds until the next one.
     /// Async-signal-safe.
@@ -39,7 +32,7 @@ impl Instance {
         if now < at {
             return at - now;
         }
-        let next = interval(now);
+        let next = random::interval(now, INTERVAL);
         self.sample_at.store(now + next, Ordering::Relaxed);
         for (slot, sampled) in self.kernel.slots().zip(&self.sampled_cpu) {
             let tid = slot.tid.load(Ordering::Acquire);
@@ -81,17 +74,4 @@ struct Runs {
     id: u64,
     /// Index of its virtual processor, if it has one.
     vp: Option<u32>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn intervals_vary_around_their_mean() {
-        let all: Vec<u64> = (0..1000).map(|n| interval(n * 1_000_000)).collect();
-        assert!(all.iter().all(|one| (INTERVAL / 2..INTERVAL / 2 * 3).contains(one)));
-        let mean = all.iter().sum::<u64>() / 1000;
-        assert!(mean.abs_diff(INTERVAL) < INTERVAL / 20, "{mean}");
-    }
 }

@@ -98,20 +98,10 @@ pub fn run(args: Args) -> Result<std::process::ExitCode, String> {
         let all = Wanted { place: *place, all: true, some: Vec::new() };
         look(neighbour, wanted.iter().find(|w| w.place == *place).unwrap_or(&all), &args)
     });
-    let mut seen = Vec::new();
-    for (_, answer) in asked {
-        match answer {
-            Ok(answer) => {
-                answer.troubles.iter().for_each(ask::complain);
-                whole &= answer.troubles.is_empty();
-                seen.push(answer);
-            }
-            Err(trouble) => {
-                ask::complain(&trouble);
-                whole = false;
-            }
-        }
-    }
+    let (seen, have_all_answered) = ask::answers(asked);
+    let troubles = || seen.iter().flat_map(|one| &one.troubles);
+    troubles().for_each(ask::complain);
+    whole &= have_all_answered && troubles().next().is_none();
     if seen.is_empty() && args.of.is_empty() && whole {
         ask::complain_of_none();
     }

@@ -28,6 +28,7 @@ use kumihimo_machine::profile::{
 };
 
 use crate::microprocess::record::Mp;
+use crate::observe::names::{label, prefix};
 use crate::scheduler::instance::{self, Instance};
 use table::Table;
 
@@ -155,13 +156,7 @@ fn visit<R>(f: impl FnOnce(&Instance) -> R) -> Result<R, Refused> {
         .ok_or_else(|| Refused::Unsupported("no runtime runs in that process".into()))
 }
 
-/// Returns the beginning of a microprocess's name, without a number at its end and what separates
-/// it, so that equal workers have one name.
+/// Returns the name that a microprocess shares with its equals.
 fn name_of(mp: &Mp) -> String {
-    let mut label = [0; 47];
-    let n = mp.label(&mut label);
-    let name = String::from_utf8_lossy(&label[..n]);
-    let of = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let separators = ['-', '_', '/', ' ', '.', '#'];
-    if of.len() == name.len() { of } else { of.trim_end_matches(separators) }.to_owned()
+    prefix(&label(mp)).to_owned()
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use kumihimo_arch::kernel_attributes::cpu_time;
 use kumihimo_backtrace::{Trace, Walker};
+use kumihimo_events::random::Random;
 use kumihimo_machine::handler::Refused;
 use kumihimo_machine::profile::ProfileStack;
 
@@ -35,7 +36,7 @@ const REST: u32 = 50;
 /// Looks at the waits, `rate` times a second on average, until the session ends.
 pub(super) fn run(mut session: Session<'_>, rate: u32, walker: Walker) -> Result<(), Refused> {
     let mean = Duration::from_secs(1) / rate;
-    let mut looks = Looks { walker, known: Vec::new(), generation: 0, random: Random::new() };
+    let mut looks = Looks { walker, known: Vec::new(), generation: 0, random: Random::new(seed()) };
     let mut last = Instant::now();
     let mut cost = Duration::ZERO;
     loop {
@@ -163,30 +164,8 @@ pub(super) fn state_of(mp: &Mp) -> String {
     kind_name(mp.wait_kind.load(Ordering::Relaxed)).to_owned()
 }
 
-/// Random numbers: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Random {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Random(now.map_or(0, |now| now.as_nanos() as u64))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut hash = self.0;
-        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        hash ^ (hash >> 31)
-    }
-
-    /// Returns a number from 0 to 1.
-    fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Returns a number below `n`, which is not 0.
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
+/// Returns a seed that differs from profile to profile.
+fn seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as u64)
 }

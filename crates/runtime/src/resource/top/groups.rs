@@ -8,7 +8,8 @@ use kumihimo_machine::handler::State;
 use kumihimo_machine::top::{TopGrouping, TopPart};
 
 use crate::observe::dump;
-use crate::resource::top::seen::{Seen, label, prefix};
+use crate::observe::names::{label, prefix};
+use crate::resource::top::seen::Seen;
 
 /// Number of stacks that are examined for groups by stack, which takes some microseconds each.
 const MOST_STACKS: usize = 20_000;

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use kumihimo_machine::handler::State;
 use kumihimo_resource::id::Printed;
 
-use crate::microprocess::record::{Mp, Ref};
+use crate::microprocess::record::Ref;
 use crate::microprocess::wait_reason::Wait;
+use crate::observe::names::label;
 
 /// A microprocess in the pass over all records.
 pub(super) struct Seen {
@@ -42,38 +43,5 @@ impl Seen {
             buffer.push_str(&what);
         }
         buffer.to_lowercase().contains(text)
-    }
-}
-
-/// Returns the name of a microprocess; empty if it has none.
-pub(super) fn label(mp: &Mp) -> String {
-    let mut label = [0; 47];
-    let n = mp.label(&mut label);
-    String::from_utf8_lossy(&label[..n]).into_owned()
-}
-
-/// Returns the beginning of a name, without a number at its end and what separates it.
-pub(super) fn prefix(name: &str) -> &str {
-    let of = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    if of.len() == name.len() { name } else { of.trim_end_matches(['-', '_', '/', ' ', '.', '#']) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefix_of_a_name_has_no_number_at_its_end() {
-        for (name, want) in [
-            ("worker-12", "worker"),
-            ("worker", "worker"),
-            ("a/b/3", "a/b"),
-            ("conn#7", "conn"),
-            ("12", ""),
-            ("x-", "x-"),
-            ("", ""),
-        ] {
-            assert_eq!(prefix(name), want, "{name}");
-        }
     }
 }
