@@ -327,6 +327,12 @@ pub trait ControlHandler: Send + Sync {
         Err(Refused::Unsupported("that address space has no counters of microprocesses".into()))
     }
 
+    /// Ends what a session of [`top`](ControlHandler::top) has turned on: its connection is closed.
+    /// Does not block.
+    fn end_top(&self, session: u64) {
+        let _ = session;
+    }
+
     /// Calls `each` for the totals of the locks for which microprocesses wait, and then for at most
     /// `limit` locks and as many chains.
     ///

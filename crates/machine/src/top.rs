@@ -33,7 +33,12 @@ pub struct TopQuery {
     pub skip: u32,
     /// Number of rows or groups to send, at most [`MOST_ROWS`].
     pub limit: u32,
-    /// Turns the exact accounting of CPU time on or off.
+    /// Order of the groups.
+    #[serde(default, skip_serializing_if = "TopGroupSort::is_default")]
+    pub group_sort: TopGroupSort,
+    /// Turns the exact accounting of CPU time on or off for this session. It stays on while any
+    /// session or the program itself wants it. What a session has turned on ends with the
+    /// connection of that request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<bool>,
     /// Only microprocesses that are in all of these groups, at most [`MOST_PARTS`].
@@ -105,6 +110,27 @@ pub enum TopGrouping {
     Tree,
     /// By stack: the same calls at the same addresses.
     Stack,
+}
+
+/// Orders of groups. Numbers sort from the highest down, and where they are equal by the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TopGroupSort {
+    /// Number of members.
+    #[default]
+    Count,
+    /// CPU time since the last query.
+    Cpu,
+    /// Time that the present waits of the members have lasted.
+    WaitTime,
+    /// The text.
+    What,
+}
+
+impl TopGroupSort {
+    fn is_default(&self) -> bool {
+        *self == TopGroupSort::default()
+    }
 }
 
 /// A part of the answer: first the totals, then rows or groups.

@@ -2,6 +2,7 @@
 //! neither blocks nor grows without bound.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Weak;
 use std::time::Instant;
 
 use rustix::event::PollFlags;
@@ -9,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use serde::Serialize;
 
+use crate::handler::ControlHandler;
 use crate::peer_socket::{PeerSocket, Pending};
 use crate::protocol::{LONGEST_REQUEST, put};
 
@@ -38,6 +40,24 @@ pub(crate) struct Connection {
     broken: bool,
     /// The client passes a descriptor, which is not received.
     passes_descriptor: bool,
+    /// The session of `kumi top` that keeps the accounting of CPU time exact.
+    pub(super) exact: Option<ExactSession>,
+}
+
+/// Keeps the accounting of CPU time exact until it is dropped, however the connection ends.
+/// A client that is killed leaves nothing turned on.
+#[derive(Debug)]
+pub(super) struct ExactSession {
+    pub(super) number: u64,
+    pub(super) answer: Weak<dyn ControlHandler>,
+}
+
+impl Drop for ExactSession {
+    fn drop(&mut self) {
+        if let Some(answer) = self.answer.upgrade() {
+            answer.end_top(self.number);
+        }
+    }
 }
 
 /// Result of reading a request.
@@ -64,6 +84,7 @@ impl Connection {
             closing: false,
             broken: false,
             passes_descriptor: false,
+            exact: None,
         }
     }
 

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use super::connection::{Connection, Incoming};
+use super::connection::{Connection, ExactSession, Incoming};
 use super::core_listener::{CoreListener, PassedDescriptor};
 use super::shared::{Limits, Shared};
 use super::streams::{Stream, Streams};
@@ -25,6 +25,7 @@ use crate::disposal;
 use crate::handler::{ControlHandler, Metric, Refused};
 use crate::peer_socket::PeerSocket;
 use crate::protocol::{self, ActionResult, Greeting, PROTOCOL, Request, Text, put_end, put_error};
+use crate::top::TopQuery;
 
 /// Number of poll entries before those of the connections: stop, listener and core listener.
 const OTHERS: usize = 3;
@@ -243,6 +244,9 @@ impl Server {
                     Err(Refused::Failed("the handler of the address space panicked".into()))
                 })
                 .map(|count| {
+                    if let Request::Top { query } = &ask {
+                        keep_exact(connection, query, &self.answer);
+                    }
                     connection.append(|output| put_end(output, count));
                     RequestOutcome::Answered
                 })
@@ -332,6 +336,17 @@ fn denied(shared: &Shared, uid: u32) -> Refused {
         shared.location(),
         shared.owner()
     ))
+}
+
+/// Ties the exact accounting that an answered query has turned on to its connection, and ends that
+/// of an earlier session of the connection.
+fn keep_exact(connection: &mut Connection, query: &TopQuery, answer: &Weak<dyn ControlHandler>) {
+    let Some(is_on) = query.exact else { return };
+    let is_same = connection.exact.as_ref().is_some_and(|kept| kept.number == query.session);
+    if !(is_on && is_same) {
+        let session = || ExactSession { number: query.session, answer: answer.clone() };
+        connection.exact = is_on.then(session);
+    }
 }
 
 /// Writes the items of an answer, and returns their number.

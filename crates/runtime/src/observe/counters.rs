@@ -11,10 +11,9 @@ use crate::microprocess::identity;
 use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
 use crate::microprocess::wait_reason;
-use crate::observe::dump;
+use crate::observe::{dump, exact};
 use crate::scheduler::instance;
 use crate::scheduler::thread_place;
-use crate::scheduler::vp::measure;
 
 /// Counters of one microprocess since its start.
 ///
@@ -124,7 +123,7 @@ pub fn counters(id: Id) -> Option<Counters> {
 }
 
 /// Turns exact accounting of CPU time on or off, for the whole process, and returns the previous
-/// setting. It is off at the start.
+/// setting. It is off at the start. While a `kumi top` has turned it on, it stays on.
 ///
 /// While it is on, every switch reads the clock, which makes a switch slower by about the time of
 /// two readings (some 40 to 50 ns). Time for which the kernel ran other threads on the core is
@@ -139,7 +138,7 @@ pub fn counters(id: Id) -> Option<Counters> {
 /// assert!(observe::account(false));
 /// ```
 pub fn account(on: bool) -> bool {
-    measure::set_exact(on)
+    exact::set_by_program(on)
 }
 
 /// Reads the counters of `mp`.

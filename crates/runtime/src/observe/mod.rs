@@ -9,6 +9,7 @@ pub(crate) mod deadlock;
 pub mod debug;
 pub(crate) mod dump;
 pub(crate) mod dump_signal;
+pub(crate) mod exact;
 pub(crate) mod holders;
 pub mod locks;
 pub(crate) mod metrics;

@@ -23,7 +23,7 @@ use crate::microprocess::identity;
 use crate::microprocess::record::{Mp, Ref};
 use crate::observe::holders::{self, Holders, Waiting};
 use crate::observe::locks::Snapshot;
-use crate::observe::{dump, metrics, profile};
+use crate::observe::{dump, exact, metrics, profile};
 use crate::process::board;
 use crate::process::mode::{Mode, mode};
 use crate::resource::threads::Threads;
@@ -194,6 +194,10 @@ impl ControlHandler for ControlSocket {
         }
         top::answer(query, each);
         Ok(())
+    }
+
+    fn end_top(&self, session: u64) {
+        exact::set_by_session(session, false);
     }
 
     fn locks(&self, limit: u32, each: &mut dyn FnMut(LockItem)) -> Result<(), Refused> {

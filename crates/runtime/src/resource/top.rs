@@ -17,9 +17,9 @@ use kumihimo_machine::top::{
     TopTotals, TopVp, TopWaits,
 };
 
-use crate::observe::counters;
 use crate::observe::holders::{Holders, Waiting};
 use crate::observe::names::label;
+use crate::observe::{counters, exact};
 use crate::resource::threads::Threads;
 use crate::scheduler::instance;
 use crate::scheduler::vp::measure;
@@ -30,7 +30,7 @@ use session::Moment;
 /// Answers a query.
 pub(super) fn answer(query: &TopQuery, each: &mut dyn FnMut(TopItem)) {
     let was_exact = match query.exact {
-        Some(exact) => measure::set_exact(exact),
+        Some(exact) => exact::set_by_session(query.session, exact),
         None => measure::is_exact(),
     };
     let read = instance::visit(|instance| {
@@ -107,7 +107,7 @@ pub(super) fn answer(query: &TopQuery, each: &mut dyn FnMut(TopItem)) {
         }
         return;
     }
-    let (groups, stacks) = groups::group(&all, query.group, query.backwards);
+    let (groups, stacks) = groups::group(&all, query);
     (totals.groups, totals.stacks) = (groups.len() as u64, stacks);
     if let Some(find) = &query.find {
         totals.found = found(&groups, find, |group, text| group.what.to_lowercase().contains(text));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kumihimo::thread;
-use kumihimo_tests::process;
+use kumihimo_tests::{process, until};
 
 use super::double::Folder;
 use super::pty::{Controlling, Pty};
@@ -226,4 +226,11 @@ fn exact_accounting_ends_with_the_live_screen() {
     pty.kill(rustix::process::Signal::TERM);
     pty.wait();
     assert!(!is_exact());
+    // So does one that cannot be handled, after which the connection closes.
+    let mut pty = program.top(&folder, &["--exact"]);
+    pty.until_shown(", exact");
+    assert!(is_exact());
+    pty.kill(rustix::process::Signal::KILL);
+    pty.wait();
+    until("it is sampled again", || (), || !is_exact());
 }

@@ -313,3 +313,19 @@ fn top_without_a_terminal_suggests_ps() {
         "{said}"
     );
 }
+
+#[test]
+fn sort_keys_of_groups_are_checked() {
+    let folder = Folder::new("sort-keys");
+    for (args, why) in [
+        (
+            &["--group", "name", "--sort", "priority"][..],
+            "--sort priority: groups have the keys count",
+        ),
+        (&["--sort", "count"], "--sort count: microprocesses have no count"),
+    ] {
+        let (code, said, complaints) = folder.kumi(&[&["top", "--once"], args].concat());
+        assert_eq!((code, said.as_str()), (1, ""), "{complaints}");
+        assert!(complaints.contains(why), "{complaints}");
+    }
+}

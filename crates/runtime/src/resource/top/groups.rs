@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use kumihimo_backtrace::{Symbols, Walker};
 use kumihimo_machine::handler::State;
-use kumihimo_machine::top::{TopGrouping, TopPart};
+use kumihimo_machine::top::{TopGroupSort, TopGrouping, TopPart, TopQuery};
 
 use crate::observe::dump;
 use crate::observe::names::{label, prefix};
@@ -34,6 +34,17 @@ impl Group {
         self.waiting_ns += one.waiting_ns.unwrap_or(0);
     }
 
+    /// Returns the number by which groups are sorted, the highest first. It is the same for all
+    /// where only the text counts.
+    fn rank(&self, sort: TopGroupSort) -> u64 {
+        match sort {
+            TopGroupSort::Count => self.count,
+            TopGroupSort::Cpu => self.cpu_ns,
+            TopGroupSort::WaitTime => self.waiting_ns,
+            TopGroupSort::What => 0,
+        }
+    }
+
     fn add_all(&mut self, other: &Group) {
         self.count += other.count;
         self.cpu_ns += other.cpu_ns;
@@ -43,18 +54,19 @@ impl Group {
 
 /// Returns the groups in their order, and the number of stacks that were examined. Blocks the
 /// kernel thread for groups by stack.
-pub(super) fn group(all: &[Seen], by: TopGrouping, backwards: bool) -> (Vec<Group>, u64) {
+pub(super) fn group(all: &[Seen], query: &TopQuery) -> (Vec<Group>, u64) {
     let mut stacks = 0;
-    let mut groups = match by {
+    let (sort, backwards) = (query.group_sort, query.backwards);
+    let mut groups = match query.group {
         TopGrouping::Stack => by_stack(all, &mut stacks),
         TopGrouping::Name => by_text(all, |one| prefix(&label(one.who.mp)).to_owned()),
         TopGrouping::Tree => {
             let leaves = by_text(all, |one| prefix(&label(one.who.mp)).to_owned());
-            return (tree(leaves, backwards), 0);
+            return (tree(leaves, sort, backwards), 0);
         }
         TopGrouping::WaitsFor | TopGrouping::None => by_text(all, Seen::wait_or_state),
     };
-    groups.sort_by(|a, b| (b.count, &a.what).cmp(&(a.count, &b.what)));
+    groups.sort_by(|a, b| (b.rank(sort), &a.what).cmp(&(a.rank(sort), &b.what)));
     if backwards {
         groups.reverse();
     }
@@ -76,8 +88,8 @@ fn lineage(name: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Adds the ancestors of the groups, with the totals of the groups below them. A group precedes
-/// those below it, and the larger one of two siblings precedes the other.
-fn tree(leaves: Vec<Group>, backwards: bool) -> Vec<Group> {
+/// those below it, and siblings are in the order of `sort`.
+fn tree(leaves: Vec<Group>, sort: TopGroupSort, backwards: bool) -> Vec<Group> {
     let mut nodes: BTreeMap<String, Group> = BTreeMap::new();
     for leaf in &leaves {
         for (depth, name) in lineage(&leaf.what).enumerate() {
@@ -86,16 +98,20 @@ fn tree(leaves: Vec<Group>, backwards: bool) -> Vec<Group> {
             node.add_all(leaf);
         }
     }
-    // The sort key of a node has an element for each group of its lineage.
-    let key = |name: &str| -> Vec<(i64, String)> {
-        let part = |name: &str| {
-            let count = nodes[name].count as i64;
-            (if backwards { count } else { -count }, name.to_owned())
-        };
-        lineage(name).map(part).collect()
+    // The sort key of a node has an element for each group of its lineage. A group that is above
+    // another one in the lineage precedes it in either direction.
+    let key = |name: &str| -> Vec<(u64, String)> {
+        lineage(name).map(|name| (nodes[name].rank(sort), name.to_owned())).collect()
+    };
+    let by_siblings = |a: &[(u64, String)], b: &[(u64, String)]| {
+        let differ = a.iter().zip(b).find(|(a, b)| a != b);
+        differ.map_or(a.len().cmp(&b.len()), |((a, x), (b, y))| {
+            let order = (b, x).cmp(&(a, y));
+            if backwards { order.reverse() } else { order }
+        })
     };
     let mut keys: Vec<_> = nodes.keys().map(|name| (key(name), name.clone())).collect();
-    keys.sort();
+    keys.sort_by(|(a, _), (b, _)| by_siblings(a, b));
     let take = |(_, what): (_, String)| nodes.remove(&what).map(|group| Group { what, ..group });
     keys.into_iter().filter_map(take).collect()
 }
@@ -196,14 +212,28 @@ mod tests {
                 .collect()
         };
         assert_eq!(
-            printed(&tree(leaves(), false)),
+            printed(&tree(leaves(), TopGroupSort::Count, false)),
             ["0 http 15", "1 http/tls 9", "2 http/tls/in 9", "1 http/conn 5", "0 db 7", "0  2"]
         );
         assert_eq!(
-            printed(&tree(leaves(), true)),
+            printed(&tree(leaves(), TopGroupSort::Count, true)),
             ["0  2", "0 db 7", "0 http 15", "1 http/conn 5", "1 http/tls 9", "2 http/tls/in 9"]
         );
-        assert_eq!(tree(leaves(), false)[0].cpu_ns, 15);
+        assert_eq!(tree(leaves(), TopGroupSort::Count, false)[0].cpu_ns, 15);
+    }
+
+    #[test]
+    fn siblings_of_the_tree_are_in_the_order_of_the_column() {
+        let waits = |what: &str, count, waiting_ns| Group { waiting_ns, ..leaf(what, count) };
+        let leaves = || vec![waits("a/x", 1, 9), waits("a/y", 5, 2), waits("b", 7, 30)];
+        let order = |sort, backwards| -> Vec<String> {
+            tree(leaves(), sort, backwards).into_iter().map(|one| one.what).collect()
+        };
+        assert_eq!(order(TopGroupSort::Count, false), ["b", "a", "a/y", "a/x"]);
+        assert_eq!(order(TopGroupSort::WaitTime, false), ["b", "a", "a/x", "a/y"]);
+        assert_eq!(order(TopGroupSort::WaitTime, true), ["a", "a/y", "a/x", "b"]);
+        assert_eq!(order(TopGroupSort::What, false), ["a", "a/x", "a/y", "b"]);
+        assert_eq!(order(TopGroupSort::What, true), ["b", "a", "a/y", "a/x"]);
     }
 
     #[test]

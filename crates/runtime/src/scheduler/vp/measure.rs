@@ -30,17 +30,19 @@ pub(crate) fn is_exact() -> bool {
     EXACT.load(Ordering::Relaxed) != 0
 }
 
-/// Begins or ends the exact accounting. Returns the previous setting.
-pub(crate) fn set_exact(on: bool) -> bool {
+/// Begins or ends the exact accounting.
+pub(crate) fn set_exact(on: bool) {
     static PERIODS: AtomicU32 = AtomicU32::new(1);
+    if on == is_exact() {
+        return;
+    }
     let period = if on { PERIODS.fetch_add(1, Ordering::Relaxed).max(1) } else { 0 };
-    let before = EXACT.swap(period, Ordering::Relaxed);
+    EXACT.store(period, Ordering::Relaxed);
     instance::visit(|instance| {
         for vp in instance.iter().flat_map(|instance| &instance.vps) {
             vp.books.store(vp.keeps_account || on, Ordering::Relaxed);
         }
     });
-    before != 0
 }
 
 /// Number of buckets of a [`Histogram`].

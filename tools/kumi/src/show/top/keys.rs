@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use kumihimo_machine::handler::{Action, Microprocess};
-use kumihimo_machine::top::{MOST_PARTS, TopGrouping, TopSort};
+use kumihimo_machine::top::{MOST_PARTS, TopGroupSort, TopGrouping, TopSort};
 
 use super::known::{Item, Level, resource_contains};
 use super::message::{Find, Order};
@@ -22,6 +22,10 @@ pub const SORTS: [TopSort; 10] = [
     TopSort::WaitTime,
     TopSort::WaitsFor,
 ];
+
+/// Orders of groups in the order of their columns.
+pub const GROUP_SORTS: [TopGroupSort; 4] =
+    [TopGroupSort::Count, TopGroupSort::Cpu, TopGroupSort::WaitTime, TopGroupSort::What];
 
 /// Groupings in the order in which a key selects them.
 const GROUPINGS: [TopGrouping; 5] = [
@@ -131,10 +135,8 @@ impl Model {
             KeyCode::Char(' ') => self.fold(None),
             KeyCode::Left => self.fold(Some(false)),
             KeyCode::Right => self.fold(Some(true)),
-            KeyCode::Char('<') => {
-                self.settings.sort = next(&SORTS, self.settings.sort, SORTS.len() - 1);
-            }
-            KeyCode::Char('>') => self.settings.sort = next(&SORTS, self.settings.sort, 1),
+            KeyCode::Char('<') => self.sort_by(SORTS.len() - 1, GROUP_SORTS.len() - 1),
+            KeyCode::Char('>') => self.sort_by(1, 1),
             KeyCode::Char('i') => self.settings.backwards = !self.settings.backwards,
             KeyCode::Char('t') => self.group_by(1),
             KeyCode::Char('T') => self.group_by(GROUPINGS.len() - 1),
@@ -163,6 +165,16 @@ impl Model {
             _ => {}
         }
         None
+    }
+
+    /// Sorts by another column: that of microprocesses some places further, or that of groups where
+    /// groups are shown.
+    fn sort_by(&mut self, places: usize, group_places: usize) {
+        if self.shows_groups() {
+            self.settings.group_sort = next(&GROUP_SORTS, self.settings.group_sort, group_places);
+        } else {
+            self.settings.sort = next(&SORTS, self.settings.sort, places);
+        }
     }
 
     /// Scrolls a panel. Every other key closes it.

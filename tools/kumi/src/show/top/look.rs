@@ -21,6 +21,9 @@ use crate::text::short;
 
 /// Time limit for one address space within a query of all.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Interval of requests that keep exact accounting on, where queries are rarer. Address spaces
+/// close a connection that is silent for 10 s, which ends it.
+const RENEWAL: Duration = Duration::from_secs(4);
 
 struct Looker {
     machine: Machine,
@@ -35,9 +38,18 @@ struct Looker {
     /// Connections, kept from query to query.
     known: BTreeMap<u16, Neighbour>,
     wanted: Vec<List>,
-    /// While exact accounting is on: the address spaces that were told so. True for those in which
-    /// it was off before.
-    exact: Option<BTreeMap<u16, bool>>,
+    /// While exact accounting is on: the address spaces that were told so.
+    exact: Option<BTreeMap<u16, Exact>>,
+}
+
+/// Exact accounting of an address space.
+#[derive(Clone, Copy)]
+struct Exact {
+    /// Whether it was off before. An address space of an older version keeps no record of sessions,
+    /// so that it is turned off only then.
+    was_off: bool,
+    /// Whether the request was made over the present connection, with whose end it ends.
+    is_current: bool,
 }
 
 /// Queries periodically until the sender of orders or the receiver of messages is gone. Then turns
@@ -65,9 +77,16 @@ pub fn run(
     let mut next = Instant::now();
     let mut pending = None;
     loop {
-        let wait = next.saturating_duration_since(Instant::now());
+        let mut wait = next.saturating_duration_since(Instant::now());
+        if looker.exact.is_some() && wait > RENEWAL {
+            wait = RENEWAL;
+        }
         let order = match pending.take().map_or_else(|| orders.recv_timeout(wait), Ok) {
             Ok(order) => order,
+            Err(RecvTimeoutError::Timeout) if Instant::now() < next => {
+                looker.renew();
+                continue;
+            }
             Err(RecvTimeoutError::Timeout) => {
                 // The interval starts at the end of the last query, so that slow address spaces are
                 // queried less often.
@@ -148,12 +167,17 @@ impl Looker {
             Err(error) => return self.look(Err(error.to_string()), true),
         };
         let mut before = std::mem::take(&mut self.known);
-        let is_shown = |number| self.only.as_ref().is_none_or(|only| only.contains_key(&number));
-        let all = spaces
-            .into_iter()
-            .filter(|fresh| is_shown(fresh.number()))
-            .map(|fresh| before.remove(&fresh.number()).unwrap_or(fresh))
-            .collect();
+        let mut all = Vec::new();
+        for fresh in spaces {
+            if self.only.as_ref().is_some_and(|only| !only.contains_key(&fresh.number())) {
+                continue;
+            }
+            let kept = before.remove(&fresh.number());
+            if kept.is_none() {
+                self.reopened(fresh.number());
+            }
+            all.push(kept.unwrap_or(fresh));
+        }
         let (wanted, session, only) = (&self.wanted, self.session, &self.only);
         let asked = each(all, |neighbour: &mut Neighbour| {
             let number = neighbour.number();
@@ -230,26 +254,52 @@ impl Looker {
         Message::Found(None)
     }
 
-    /// Turns exact accounting on in all address spaces that were not told yet, or off in those in
-    /// which it was turned on here.
+    /// Turns exact accounting on in all address spaces that were not told over the present
+    /// connection, or off in those in which it was turned on here.
     fn account(&mut self, on: bool) {
         let told = self.exact.take().unwrap_or_default();
         let mut now = BTreeMap::new();
         for (number, neighbour) in &mut self.known {
             let before = told.get(number).copied();
-            let is_due = if on { before.is_none() } else { before == Some(true) };
-            let ours = if is_due {
-                let list = List { number: *number, ..List::default() };
-                let query = TopQuery { exact: Some(on), ..list.query(self.session, true) };
-                // An older version does not count at all.
-                neighbour.top(&query).is_ok_and(|items| !Answer::of(items).totals.was_exact)
-            } else {
-                before.unwrap_or(false)
+            let is_due = match before {
+                Some(exact) if on => !exact.is_current,
+                Some(exact) => exact.was_off,
+                None => on,
             };
-            now.insert(*number, ours);
+            let mut was_off = before.is_some_and(|exact| exact.was_off);
+            if is_due {
+                let query = exact(self.session, on);
+                // An older version does not count at all.
+                let turned =
+                    neighbour.top(&query).is_ok_and(|items| !Answer::of(items).totals.was_exact);
+                was_off |= turned;
+            }
+            now.insert(*number, Exact { was_off, is_current: true });
         }
         self.exact = on.then_some(now);
     }
+
+    /// Records that an address space has another connection.
+    fn reopened(&mut self, number: u16) {
+        if let Some(exact) = self.exact.as_mut().and_then(|all| all.get_mut(&number)) {
+            exact.is_current = false;
+        }
+    }
+
+    /// Keeps exact accounting and its connections alive.
+    fn renew(&mut self) {
+        for (number, neighbour) in &mut self.known {
+            if self.exact.as_ref().is_some_and(|told| told.contains_key(number)) {
+                // What fails here fails in the next query, which reports it.
+                let _ = neighbour.top(&exact(self.session, true));
+            }
+        }
+    }
+}
+
+/// Turns exact accounting on or off. The interval of the rates goes on.
+fn exact(session: u64, on: bool) -> TopQuery {
+    TopQuery { session, exact: Some(on), again: true, ..TopQuery::default() }
 }
 
 /// What is queried about an address space besides a list.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crossterm::event::KeyEvent;
 use kumihimo_machine::handler::{Action, Metric, Resource, Space};
-use kumihimo_machine::top::{TopGrouping, TopPart, TopQuery, TopSort};
+use kumihimo_machine::top::{TopGroupSort, TopGrouping, TopPart, TopQuery, TopSort};
 use kumihimo_resource::id::Id;
 
 use super::answer::Answer;
@@ -60,6 +60,8 @@ pub struct List {
     pub sort: TopSort,
     /// Whether the order is reversed.
     pub backwards: bool,
+    /// Order of groups.
+    pub group_sort: TopGroupSort,
     /// Only rows that contain this text.
     pub filter: String,
     /// Groups in place of microprocesses.
@@ -79,6 +81,7 @@ impl List {
             session,
             sort: self.sort,
             backwards: self.backwards,
+            group_sort: self.group_sort,
             filter: self.filter.clone(),
             group: self.group,
             within: self.within.clone(),

@@ -73,6 +73,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Runs until a key or a signal ends the program. A signal ends it with the signal's default
 /// action; the loss of the terminal, like SIGHUP.
 pub fn run(args: Args) -> Result<ExitCode, String> {
+    args.shown.check_sort()?;
     if args.shown.is_printed() {
         return once::run(&args.shown, &args.whose);
     }

@@ -251,6 +251,7 @@ impl Model {
             usage: false,
             sort: self.settings.sort,
             backwards: self.settings.backwards,
+            group_sort: self.settings.group_sort,
             filter: if is_whole { String::new() } else { self.filter.clone() },
             group: known.grouping(self.settings.group),
             within: known.levels.iter().map(|level| level.part.clone()).collect(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use kumihimo_machine::handler::{Action, Metric, State};
-use kumihimo_machine::top::{TopGrouping, TopPart, TopSort};
+use kumihimo_machine::top::{TopGroupSort, TopGrouping, TopPart, TopSort};
 
 use super::keys::Wish;
 use super::known::Item;
@@ -162,6 +162,20 @@ fn address_spaces_outside_the_screen_are_not_requested() {
     assert_eq!(model.offset, 0);
     model.fit(0);
     assert_eq!(model.offset, model.selected);
+}
+
+#[test]
+fn groups_have_an_order_of_their_own() {
+    let (mut model, programs) = two_spaces();
+    press_and_answer(&mut model, "t", &programs);
+    assert_eq!(model.wanted()[0].group_sort, TopGroupSort::Count);
+    press(&mut model, ">>i");
+    let list = model.wanted().remove(0);
+    assert_eq!((list.group_sort, list.backwards), (TopGroupSort::WaitTime, true));
+    assert_eq!(list.query(1, false).group_sort, TopGroupSort::WaitTime);
+    assert_eq!(model.settings.sort, TopSort::Id, "that of microprocesses is kept");
+    press(&mut model, "<<<");
+    assert_eq!(model.settings.group_sort, TopGroupSort::What);
 }
 
 #[test]

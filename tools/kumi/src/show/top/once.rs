@@ -81,10 +81,11 @@ fn look(
         session,
         sort: args.sort().unwrap_or_default(),
         backwards: args.reverse,
+        group_sort: args.group_sort().unwrap_or_default(),
         filter: args.filter.clone(),
         group: args.group().unwrap_or_default(),
         limit: args.limit(),
-        // Left on if it was on before.
+        // An older version keeps no record of sessions: left on if it was on before.
         exact: (args.exact && !was_exact(&before)).then_some(false),
         ..TopQuery::default()
     };

@@ -1,7 +1,7 @@
 //! Options of `kumi top` that select rows and their order.
 
 use clap::ValueEnum;
-use kumihimo_machine::top::{MOST_ROWS, TopGrouping, TopSort};
+use kumihimo_machine::top::{MOST_ROWS, TopGroupSort, TopGrouping, TopSort};
 
 use super::settings::Settings;
 use crate::ask::Place;
@@ -21,7 +21,8 @@ pub struct Shown {
     /// Print one screen as one JSON object a line and end
     #[arg(long)]
     pub json: bool,
-    /// Sort key; numbers sort from the highest down [default: cpu]
+    /// Sort key; numbers sort from the highest down [default: cpu; of groups: count]. Groups have
+    /// the keys count, cpu, wait-time and name
     #[arg(long, value_name = "KEY")]
     sort: Option<Sort>,
     /// Reverse the order
@@ -61,9 +62,28 @@ impl Shown {
         Ok(())
     }
 
-    /// The sort key, if one was given.
+    /// Returns an error if the sort key is not one of what is shown.
+    pub fn check_sort(&self) -> Result<(), String> {
+        match (self.sort, self.group) {
+            (Some(sort), Some(_)) if sort.of_groups().is_none() => Err(format!(
+                "--sort {}: groups have the keys count, cpu, wait-time and name",
+                sort.name()
+            )),
+            (Some(Sort::Count), None) => {
+                Err("--sort count: microprocesses have no count; use it with --group".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The sort key of microprocesses, if one was given.
     pub fn sort(&self) -> Option<TopSort> {
-        self.sort.map(TopSort::from)
+        self.sort.filter(|_| self.group.is_none())?.of_microprocesses()
+    }
+
+    /// The order of groups, if one was given.
+    pub fn group_sort(&self) -> Option<TopGroupSort> {
+        self.sort.filter(|_| self.group.is_some())?.of_groups()
     }
 
     /// The grouping, if one was given.
@@ -79,6 +99,7 @@ impl Shown {
     /// Replaces remembered settings by the options that were given.
     pub fn replace(&self, settings: &mut Settings) {
         settings.sort = self.sort().unwrap_or(settings.sort);
+        settings.group_sort = self.group_sort().unwrap_or(settings.group_sort);
         settings.backwards |= self.reverse;
         if let Some(group) = self.group() {
             settings.group = group;
@@ -99,11 +120,16 @@ enum Sort {
     WaitTime,
     Switches,
     Stack,
+    Count,
 }
 
-impl From<Sort> for TopSort {
-    fn from(sort: Sort) -> TopSort {
-        match sort {
+impl Sort {
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    fn of_microprocesses(self) -> Option<TopSort> {
+        Some(match self {
             Sort::Cpu => TopSort::Cpu,
             Sort::Id => TopSort::Id,
             Sort::Name => TopSort::Name,
@@ -114,7 +140,18 @@ impl From<Sort> for TopSort {
             Sort::WaitTime => TopSort::WaitTime,
             Sort::Switches => TopSort::Switches,
             Sort::Stack => TopSort::Stack,
-        }
+            Sort::Count => return None,
+        })
+    }
+
+    fn of_groups(self) -> Option<TopGroupSort> {
+        Some(match self {
+            Sort::Count => TopGroupSort::Count,
+            Sort::Cpu => TopGroupSort::Cpu,
+            Sort::WaitTime => TopGroupSort::WaitTime,
+            Sort::Name => TopGroupSort::What,
+            _ => return None,
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use kumihimo_machine::top::{TopGrouping, TopSort};
+use kumihimo_machine::top::{TopGroupSort, TopGrouping, TopSort};
 use serde::{Deserialize, Serialize};
 
 /// Largest file that is read.
@@ -19,6 +19,8 @@ pub struct Settings {
     pub sort: TopSort,
     /// Whether the order is reversed.
     pub backwards: bool,
+    /// Order of groups.
+    pub group_sort: TopGroupSort,
     /// Groups in place of microprocesses.
     pub group: TopGrouping,
     /// Whether the usage table is shown.
@@ -35,6 +37,7 @@ impl Settings {
         Settings {
             sort: pick(self.sort, before.sort, now.sort),
             backwards: pick(self.backwards, before.backwards, now.backwards),
+            group_sort: pick(self.group_sort, before.group_sort, now.group_sort),
             group: pick(self.group, before.group, now.group),
             usage: pick(self.usage, before.usage, now.usage),
         }

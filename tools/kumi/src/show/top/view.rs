@@ -11,6 +11,7 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 
 use super::cells::rate;
+use super::keys::GROUP_SORTS;
 use super::known::Item;
 use super::model::{Mode, Model, Panel};
 use crate::text::{Plain, short};
@@ -180,16 +181,33 @@ fn heads(model: &Model, width: u16) -> Line<'static> {
         return Line::raw(columns::labels(&USED, "  "));
     }
     if model.shows_groups() {
-        return Line::raw(columns::labels(&GROUP, "  "));
+        let columns = GROUP.into_iter().zip(GROUP_SORTS);
+        return sorted_heads(columns.map(|((label, width), sort)| {
+            (label, width, (sort == model.settings.group_sort).then_some(model.settings.backwards))
+        }));
     }
-    let mut line = Line::raw("  ");
-    for (column, width) in columns::of_microprocesses(width, model.settings.sort) {
+    let columns = columns::of_microprocesses(width, model.settings.sort);
+    sorted_heads(columns.into_iter().map(|(column, width)| {
         let chosen = column.sort == model.settings.sort;
-        let mark = if chosen && model.settings.backwards { "^" } else { "" };
+        (column.label, width, chosen.then_some(model.settings.backwards))
+    }))
+}
+
+/// Heads of columns with their widths. The chosen one is highlighted, with a mark if the order is
+/// reversed.
+fn sorted_heads(
+    columns: impl Iterator<Item = (&'static str, usize, Option<bool>)>,
+) -> Line<'static> {
+    let mut line = Line::raw("  ");
+    for (label, width, chosen) in columns {
+        let mark = if chosen == Some(true) { "^" } else { "" };
         let mut cell = String::new();
-        columns::pad(&mut cell, &format!("{}{mark}", column.label), width);
+        columns::pad(&mut cell, &format!("{label}{mark}"), width);
         let cell = Span::raw(cell);
-        line.push_span(if chosen { cell.add_modifier(Modifier::REVERSED) } else { cell });
+        line.push_span(match chosen {
+            Some(_) => cell.add_modifier(Modifier::REVERSED),
+            None => cell,
+        });
     }
     line
 }

@@ -16,7 +16,7 @@ const HELP: [&str; 46] = [
     "space left right             fold or unfold an address space",
     "/                            filter by a text; Enter keeps it, Esc clears it",
     "f n                          find a text; find it again",
-    "< > i                        sort microprocesses by another column; reverse",
+    "< > i                        sort by another column; reverse the order",
     "t T                          group by name, as a tree of names, by what is",
     "                             waited for, by stack, or not; T backwards",
     "u                            the usage table: every kind of resource, and back",
