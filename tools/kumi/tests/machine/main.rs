@@ -11,5 +11,6 @@ mod pty;
 mod real;
 mod refused;
 mod shell;
+mod slow;
 mod steer;
 mod top;
