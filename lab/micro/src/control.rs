@@ -1,6 +1,6 @@
 //! `control`: `part=suspend`: a microprocess suspends another one that computes without calls.
 //! `part=target`: a computing microprocess for a steering process outside. `part=crowd`: many
-//! parked microprocesses, to be listed.
+//! parked microprocesses, to be listed; `names=each`: each with a name of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -10,7 +10,8 @@ use kumihimo::thread::{self, JoinHandle, Suspended};
 use kumihimo_bench_kit::{Lateness, Request, sample};
 
 use crate::io::echo::until_told;
-use crate::threads::park::park_one;
+use crate::threads::park::park;
+use crate::variant::Variant;
 
 /// Time that the computing microprocess has before the next request.
 const BETWEEN: Duration = Duration::from_millis(1);
@@ -26,9 +27,13 @@ pub fn control(request: &Request) {
         }
         Some("crowd") => {
             let count = request.value("count", 10_000);
+            let has_names = request.get("names") == Some("each");
             let (standing, gate) = (Arc::<AtomicUsize>::default(), Arc::default());
-            let parked =
-                |n| park_one(false, n, standing.clone(), Arc::clone(&gate)).expect("there is room");
+            let parked = |n| {
+                let variant = Variant::default();
+                let variant = if has_names { variant.numbered(n) } else { variant };
+                park(variant, n, standing.clone(), Arc::clone(&gate)).expect("there is room")
+            };
             let _crowd: Vec<_> = (0..count).map(parked).collect();
             while standing.load(Relaxed) < count {
                 thread::yield_now();

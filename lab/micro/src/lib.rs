@@ -53,7 +53,7 @@ pub fn run(request: &Request) -> Result<(), String> {
         "files" => io::files::files,
         "stall" => io::stall::stall,
         "resources" => resources::resources,
-        "control" => control::control,
+        "control" | "observe" => control::control,
         "trace" => trace::hashing,
         "events" => scheduling::events::events,
         "preempt" => scheduling::preempt::preempt,

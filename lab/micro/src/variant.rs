@@ -12,6 +12,7 @@ pub struct Variant {
     child_first: bool,
     stack: Option<usize>,
     priority: Option<Priority>,
+    number: Option<usize>,
 }
 
 impl Variant {
@@ -37,6 +38,11 @@ impl Variant {
         Variant { priority: Some(Priority::new(level).expect("below 64")), ..self }
     }
 
+    /// The same, with the name `worker-NUMBER`.
+    pub fn numbered(self, number: usize) -> Self {
+        Variant { number: Some(number), ..self }
+    }
+
     #[inline]
     pub fn spawn<T: Send + 'static>(
         self,
@@ -59,6 +65,9 @@ impl Variant {
         }
         if let Some(priority) = self.priority {
             builder = builder.priority(priority);
+        }
+        if let Some(number) = self.number {
+            builder = builder.name(format!("worker-{number}"));
         }
         if self.lean {
             // SAFETY: the bodies of these benchmarks keep nothing in thread-local storage across a

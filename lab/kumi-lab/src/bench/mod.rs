@@ -170,6 +170,7 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
         "trace" => runs::trace::run(options, programs, &mut missing),
         "resources" => runs::resources::run(options, programs, &mut missing),
         "control" => runs::control::run(options, programs, &mut missing),
+        "observe" => runs::observe::run(options, programs, &mut missing),
         "hostile" => runs::hostile::run(options, programs, &mut missing),
         "run" => runs::unmodified::run(options, &mut missing),
         "rpc" => runs::rpc::run(options, programs, &mut missing),

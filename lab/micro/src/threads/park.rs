@@ -67,7 +67,17 @@ pub fn park_one(
     standing: Arc<AtomicUsize>,
     gate: Arc<AtomicBool>,
 ) -> std::io::Result<thread::JoinHandle<usize>> {
-    Variant::default().lean(lean).stack(lean.then_some(1)).try_spawn(move || {
+    park(Variant::default().lean(lean).stack(lean.then_some(1)), number, standing, gate)
+}
+
+/// As [`park_one`], of the given variant.
+pub(crate) fn park(
+    variant: Variant,
+    number: usize,
+    standing: Arc<AtomicUsize>,
+    gate: Arc<AtomicBool>,
+) -> std::io::Result<thread::JoinHandle<usize>> {
+    variant.try_spawn(move || {
         standing.fetch_add(1, Relaxed);
         while !gate.load(Acquire) {
             thread::park();

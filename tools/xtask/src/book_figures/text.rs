@@ -10,7 +10,7 @@ pub const BY_HAND: [&str; 4] = ["reading.md", "missed.md", "missed-servers.md", 
 const MARK: &str = "<!-- Written by `cargo xtask book-figures` from lab/results. -->\n\n";
 
 /// What each benchmark measures, and the peers that need a word.
-const BENCHES: [(&str, &str); 34] = [
+const BENCHES: [(&str, &str); 35] = [
     ("connections", "Growth of a server's resident memory for each connection that is idle."),
     (
         "control",
@@ -57,6 +57,12 @@ const BENCHES: [(&str, &str); 34] = [
     ("message", "A request and its reply between two microprocesses: a round trip."),
     ("mutex", "64 contenders for one lock."),
     ("null-fork", "Creation, run and end of a microprocess that does nothing: singly and in bulk."),
+    (
+        "observe",
+        "Cost of the programs that show where time goes: one screen of `kumi top` and its CPU time \
+         by the second, for the command and for the watched process, and what `kumi profile` costs an \
+         echo server.",
+    ),
     ("parked", "Memory of microprocesses that wait: resident, and of the kernel."),
     ("preempt", "Cost of preemption for two microprocesses that hash 256 KiB each, in turns."),
     (

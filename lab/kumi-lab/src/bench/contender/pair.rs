@@ -48,6 +48,15 @@ impl Server {
     pub fn cpu_time_of(&self, name: &str) -> u64 {
         cpu_time_of(self.program.id(), |comm| comm.trim_end() == name)
     }
+
+    /// Returns whether there is a kernel thread with this name.
+    pub fn has_thread(&self, name: &str) -> bool {
+        let pid = self.program.id();
+        kernel_threads(pid).unwrap_or_default().iter().any(|thread| {
+            fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm"))
+                .is_ok_and(|comm| comm.trim_end() == name)
+        })
+    }
 }
 
 /// A server and its load generator.

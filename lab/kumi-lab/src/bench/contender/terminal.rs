@@ -2,7 +2,7 @@
 //! discarded.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Terminal {
     program: Child,
     drawn: Arc<AtomicU64>,
+    keys: File,
 }
 
 impl Terminal {
@@ -40,11 +41,13 @@ impl Terminal {
         command.stdin(side()?).stdout(side()?).stderr(side()?).env("TERM", "xterm-256color");
         let program =
             command.spawn().map_err(|e| format!("{}: {e}", command.get_program().display()))?;
+        let ours = File::from(ours);
+        let keys = ours.try_clone().map_err(|e| e.to_string())?;
         let drawn = Arc::new(AtomicU64::new(0));
         let counted = drawn.clone();
         // Ends when no process has the other side open.
-        thread::spawn(move || take(ours.into(), &counted));
-        let terminal = Terminal { program, drawn };
+        thread::spawn(move || take(ours, &counted));
+        let terminal = Terminal { program, drawn, keys };
         let start = Instant::now();
         while terminal.drawn() == 0 {
             if start.elapsed() > PATIENCE {
@@ -56,6 +59,16 @@ impl Terminal {
             thread::sleep(Duration::from_millis(5));
         }
         Ok(terminal)
+    }
+
+    /// Process ID.
+    pub fn id(&self) -> u32 {
+        self.program.id()
+    }
+
+    /// Presses keys.
+    pub fn press(&mut self, keys: &str) -> Result<(), String> {
+        self.keys.write_all(keys.as_bytes()).map_err(|e| format!("the terminal: {e}"))
     }
 
     /// Number of bytes drawn so far.

@@ -10,6 +10,7 @@ mod control;
 mod gates;
 mod hostile;
 mod io;
+mod observe;
 mod servers;
 mod unmodified;
 mod unwrapped;
@@ -301,7 +302,7 @@ impl Verdict {
 fn all() -> impl Iterator<Item = &'static Figure> {
     let others =
         io::FIGURES.iter().chain(control::FIGURES).chain(gates::FIGURES).chain(servers::FIGURES);
-    let others = others.chain(hostile::FIGURES).chain(unmodified::FIGURES);
+    let others = others.chain(hostile::FIGURES).chain(observe::FIGURES).chain(unmodified::FIGURES);
     FIGURES.iter().chain(others).chain(unwrapped::figures())
 }
 

@@ -15,7 +15,7 @@ pub use servers::ORGANISATIONS;
 pub use unwrapped::{is_whole, peer_of};
 
 /// All benchmarks in the order of `all`.
-pub const NAMES: [&str; 34] = [
+pub const NAMES: [&str; 35] = [
     "yield",
     "null-fork",
     "message",
@@ -44,6 +44,7 @@ pub const NAMES: [&str; 34] = [
     "transaction",
     "resources",
     "control",
+    "observe",
     "rpc",
     "priority",
     "inversion",
@@ -235,7 +236,8 @@ pub fn with_source(options: &Options, source: &str, arg: &str) -> Contender {
 /// Values of `trace` in the benchmark of that name. The second is compared with the first.
 pub const TRACED: [&str; 2] = ["trace=off", "trace=on"];
 
-/// Kumihimo's contender of a part of `control`, with the address spaces of `directory`.
+/// Kumihimo's contender of a part of `control` or `observe`, with the address spaces of
+/// `directory`.
 pub fn control(options: &Options, part: &str, directory: &str) -> Contender {
     Plan { options }.ours("full", &[&format!("part={part}"), directory]).remove(0)
 }
@@ -543,7 +545,8 @@ mod tests {
 
     #[test]
     fn every_benchmark_has_cells() {
-        let apart = ["echo", "kv", "priority-io", "connections", "control", "hostile", "run"];
+        let apart =
+            ["echo", "kv", "priority-io", "connections", "control", "observe", "hostile", "run"];
         for bench in NAMES.iter().filter(|bench| !apart.contains(bench)) {
             for full in [false, true] {
                 let cells = cells(bench, &options(full));

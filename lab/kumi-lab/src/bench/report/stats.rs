@@ -34,6 +34,24 @@ pub fn quartiles(samples: &[f64]) -> Option<[f64; 3]> {
     }))
 }
 
+/// Interval that contains the median of the distribution of the samples with a probability of at
+/// least 95 %, whatever the distribution: two of the sorted samples. `None` for fewer than six.
+pub fn median_interval(samples: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    // The number of samples below the median is binomial.
+    let n = sorted.len();
+    let mut probability = 0.5_f64.powi(n as i32);
+    let mut tail = 0.0;
+    let mut outside = 0;
+    while outside < n && tail + probability <= 0.025 {
+        tail += probability;
+        probability *= (n - outside) as f64 / (outside + 1) as f64;
+        outside += 1;
+    }
+    (outside > 0).then(|| (sorted[outside - 1], sorted[n - outside]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +67,16 @@ mod tests {
         assert_eq!(quartiles(&[7.0]), Some([7.0; 3]));
         assert_eq!(quartiles(&[5.0, 1.0, 2.0, 4.0, 3.0]), Some([2.0, 3.0, 4.0]));
         assert_eq!(quartiles(&[1.0, 2.0]), Some([1.25, 1.5, 1.75]));
+    }
+
+    #[test]
+    fn interval_of_the_median_leaves_out_the_tails() {
+        let samples = |n: usize| (1..=n).map(|one| one as f64).collect::<Vec<_>>();
+        assert_eq!(median_interval(&samples(5)), None);
+        assert_eq!(median_interval(&samples(6)), Some((1.0, 6.0)));
+        // Tables of the sign test: 5 and 9 samples outside on each side of 15 and 25.
+        assert_eq!(median_interval(&samples(15)), Some((4.0, 12.0)));
+        assert_eq!(median_interval(&samples(25)), Some((8.0, 18.0)));
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn sample(contender: &Contender, vps: usize, line: &str) -> Result<Sample, Troub
 
 /// Starts a part of Kumihimo's side, which lives until it is dropped. Returns it with the last word
 /// of its ready line.
-fn start(
+pub(super) fn start(
     contender: &Contender,
     programs: &Programs,
     vps: usize,
@@ -221,7 +221,8 @@ fn watched(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Troubl
     Ok(samples)
 }
 
-fn top(directory: &Directory) -> Result<Terminal, Trouble> {
+/// Starts `kumi top` on a terminal.
+pub(super) fn top(directory: &Directory) -> Result<Terminal, Trouble> {
     let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
     command.arg("top").env("KUMI_DIR", directory.path());
     Ok(Terminal::start(command)?)
@@ -229,7 +230,7 @@ fn top(directory: &Directory) -> Result<Terminal, Trouble> {
 
 /// Cost of a request with `kumi top` relative to without: in elapsed time, and in the server's CPU
 /// time. Nothing if no request was answered.
-fn costs(without: &Slice, with: &Slice) -> Vec<(&'static str, f64)> {
+pub(super) fn costs(without: &Slice, with: &Slice) -> Vec<(&'static str, f64)> {
     let costs = [
         ("rps", without.rate() / with.rate()),
         ("cpu", (with.cpu / with.all) / (without.cpu / without.all)),

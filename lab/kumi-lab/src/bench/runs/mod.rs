@@ -11,6 +11,7 @@ pub mod control;
 pub mod hostile;
 pub mod idle;
 pub mod inversion;
+pub mod observe;
 pub mod priority;
 pub mod resources;
 pub mod rpc;
