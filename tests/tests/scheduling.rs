@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use kumihimo::net::{Shutdown, UnixStream};
 use kumihimo::policy::{Feedback, FixedPriority, Priority, RoundRobin};
-use kumihimo::runtime::{Design, Events, Runtime, metrics};
+use kumihimo::runtime::{BatchPolicy, Design, Events, ReadyOrder, Runtime, metrics};
 use kumihimo::sync::{Mutex, OnceLock};
 use kumihimo::thread::{self, Builder, JoinHandle};
 use kumihimo_tests::process::{alone, kernel_threads, one_to_one};
@@ -481,4 +481,63 @@ fn microprocesses_queued_at_a_computing_vp_start() {
             }
         });
     });
+}
+
+/// Makes two descriptors ready, one after the other, while the caller runs. Returns whether their
+/// readers ran in that order.
+fn readers_run_in_order(busy: &UnixStream) -> bool {
+    let log = Log::default();
+    let (mut writers, readers): (Vec<_>, Vec<_>) = (0..2)
+        .map(|n| {
+            let (near, mut far) = UnixStream::pair().expect("a pair");
+            let log = log.clone();
+            let reader = at(40, move || {
+                far.read_exact(&mut [0]).expect("a byte");
+                log.say(n);
+            });
+            (near, reader)
+        })
+        .unzip();
+    // Below the readers' level the caller runs on only when both wait.
+    thread::current().set_priority(level(30));
+    thread::yield_now();
+    thread::current().set_priority(level(63));
+    for writer in &mut writers {
+        writer.write_all(&[0]).expect("room");
+        // Each attempt is a switch point, and the VP polls its descriptors at one of 61 if the last
+        // poll was 100 us ago. So it has polled after the write when this loop ends.
+        let begun = Instant::now();
+        let mut left = 100;
+        while left > 0 {
+            let mut stream = busy;
+            assert!(stream.read(&mut [0]).is_err(), "nothing is there");
+            left -= u32::from(begun.elapsed() >= Duration::from_millis(1));
+        }
+    }
+    readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
+    log.said() == [0, 1]
+}
+
+#[test]
+fn ready_descriptors_are_served_in_the_order_of_arrival_unless_recent_goes_first() {
+    let name = "ready_descriptors_are_served_in_the_order_of_arrival_unless_recent_goes_first";
+    for order in [ReadyOrder::Arrival, ReadyOrder::Recent] {
+        let builder = Runtime::builder().vps(1).policy(FixedPriority).events(Events::Off);
+        // A call that waits for its batch would let others run.
+        let builder = builder.batch(BatchPolicy::Off);
+        let runtime = builder.ready_order(order).build().expect("a runtime");
+        if one_to_one() {
+            return skip(name, "the kernel does the scheduling");
+        }
+        runtime.run(|| {
+            thread::current().set_priority(level(63));
+            let (busy, _open) = UnixStream::pair().expect("a pair");
+            busy.set_nonblocking(true).expect("a socket");
+            let in_order = (0..20).filter(|_| readers_run_in_order(&busy)).count();
+            match order {
+                ReadyOrder::Arrival => assert_eq!(in_order, 20),
+                ReadyOrder::Recent => assert!(in_order < 20, "the second never went first"),
+            }
+        });
+    }
 }

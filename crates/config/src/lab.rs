@@ -6,7 +6,7 @@
 
 use crate::error::{Problem, Why};
 use crate::values::{
-    Batch, Bpf, Dlopen, FsBase, Guard, Locking, Queue, TRACE_RECORDS, Tls, number, switch,
+    Batch, Bpf, Dlopen, FsBase, Guard, Locking, Queue, Ready, TRACE_RECORDS, Tls, number, switch,
 };
 
 /// Settings of `KUMI_LAB`; `None` means the default.
@@ -31,6 +31,8 @@ pub struct Lab {
     pub batch: Option<Batch>,
     /// Whether io_uring may be used.
     pub uring: Option<bool>,
+    /// The order in which microprocesses with ready descriptors run.
+    pub ready: Option<Ready>,
     /// Whether a microprocess that blocks often keeps its kernel thread.
     pub sticky: Option<bool>,
     /// Whether debug builds check that a microprocess leaves its kernel thread as it was.
@@ -63,7 +65,7 @@ pub(crate) fn store<T>(place: &mut Option<T>, value: Option<T>) -> bool {
 }
 
 /// The keys of `KUMI_LAB`.
-pub const KEYS: [Key; 12] = [
+pub const KEYS: [Key; 13] = [
     Key {
         name: "tls",
         allowed: "clone, donor, kernel or fail",
@@ -141,6 +143,14 @@ pub const KEYS: [Key; 12] = [
         default: "on where the kernel allows it",
         effect: "io_uring for batches and direct reads",
         read: |lab, text| store(&mut lab.uring, switch(text)),
+    },
+    Key {
+        name: "ready",
+        allowed: "arrival or recent",
+        default: "arrival",
+        effect: "order in which microprocesses run whose descriptors became ready \
+                 (Builder::ready_order takes precedence)",
+        read: |lab, text| store(&mut lab.ready, Ready::parse(text)),
     },
     Key {
         name: "sticky",

@@ -45,7 +45,7 @@ pub use typo::{is_test_variable, misspelled};
 pub use values::{
     Arbiter, Batch, Bpf, DEFAULT_PREEMPT_SIGNAL, DUMP_SIGNALS, Dlopen, Events, FsBase, Guard,
     LARGEST_BATCH, Locking, MAX_KERNEL_THREADS, MAX_STACK, MAX_VPS, MachineDir, OnMisbehaviour,
-    Preempt, Queue, Share, TRACE_RECORDS, Tls, Watchdog, dump_signal, is_dump_signal,
+    Preempt, Queue, Ready, Share, TRACE_RECORDS, Tls, Watchdog, dump_signal, is_dump_signal,
 };
 
 #[cfg(test)]

@@ -105,7 +105,8 @@ fn paths_need_not_be_utf8() {
 fn lab_accepts_every_key() {
     // Contains only designs that builds without the feature `lab` have.
     let list = "tls=donor,guard=mprotect,fsbase=arch_prctl,dlopen=listed,queue=ring,locking=vp,\
-                bpf=switch,batch=fixed:3,uring=off,sticky=off,check_attributes=off,trace_buffer=8";
+                bpf=switch,batch=fixed:3,uring=off,ready=recent,sticky=off,check_attributes=off,\
+                trace_buffer=8";
     let lab = config(&[("KUMI_LAB", list)]).lab;
     assert_eq!(lab.tls, Some(Tls::Donor));
     assert_eq!(lab.guard, Some(Guard::Mprotect));
@@ -115,6 +116,7 @@ fn lab_accepts_every_key() {
     assert_eq!(lab.locking, Some(Locking::Vp));
     assert_eq!(lab.bpf, Some(Bpf::Switch));
     assert_eq!(lab.batch, Some(Batch::Fixed(3)));
+    assert_eq!(lab.ready, Some(Ready::Recent));
     assert_eq!((lab.uring, lab.sticky, lab.trace_buffer), (Some(false), Some(false), Some(8)));
     assert_eq!(lab.check_attributes, Some(false));
     assert!(KEYS.iter().all(|key| list.contains(&format!("{}=", key.name))));
@@ -179,7 +181,7 @@ const BAD: [(&str, &[&str]); 10] = [
 ];
 
 /// Values outside of the grammar of each key of `KUMI_LAB`.
-const BAD_PAIRS: [(&str, &[&str]); 12] = [
+const BAD_PAIRS: [(&str, &[&str]); 13] = [
     ("tls", &["nonsense", "Clone", "off"]),
     ("guard", &["none", "on"]),
     ("fsbase", &["slow"]),
@@ -189,6 +191,7 @@ const BAD_PAIRS: [(&str, &[&str]); 12] = [
     ("bpf", &["tracepoint"]),
     ("batch", &["often", "fixed", "fixed:0", "fixed:65", "fixed:x", "fixed:", "fixed:+3", "on"]),
     ("uring", &["yes", "1"]),
+    ("ready", &["first", "lifo", "on"]),
     ("sticky", &["perhaps"]),
     ("check_attributes", &["always"]),
     ("trace_buffer", &["many", "7", "16777217", "-8"]),

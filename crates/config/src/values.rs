@@ -326,6 +326,27 @@ pub enum Batch {
     Off,
 }
 
+/// `KUMI_LAB=ready=...`: the order in which microprocesses run whose descriptors became ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// In the order of arrival.
+    Arrival,
+    /// Before the others of their level, most of the time.
+    Recent,
+}
+
+impl Ready {
+    /// Parses a value.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Ready> {
+        match text {
+            "arrival" => Some(Ready::Arrival),
+            "recent" => Some(Ready::Recent),
+            _ => None,
+        }
+    }
+}
+
 impl Batch {
     /// Description of the values that [`parse`](Batch::parse) accepts.
     pub const ALLOWED: &str = "adaptive, paper, off or fixed:N, with N from 1 to 64";

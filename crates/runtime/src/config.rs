@@ -55,6 +55,39 @@ pub enum OnDeadlock {
     Ignore,
 }
 
+/// Order in which microprocesses of one level run whose descriptors became ready.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{ReadyOrder, Runtime};
+///
+/// assert_eq!(ReadyOrder::default(), ReadyOrder::Arrival);
+/// let runtime = Runtime::builder().ready_order(ReadyOrder::Recent).build()?;
+/// assert_eq!(runtime.run(|| 7), 7);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReadyOrder {
+    /// In the order of arrival: behind those that are runnable already.
+    #[default]
+    Arrival,
+    /// In front of the others of their level for three quarters of the time, and in the order of
+    /// arrival for the fourth quarter. A connection that was served a moment ago is then served
+    /// again while its data is cached. A server with thousands of busy connections answers more
+    /// requests, and those at the end of its queue wait several times as long.
+    Recent,
+}
+
+impl From<kumihimo_config::Ready> for ReadyOrder {
+    fn from(ready: kumihimo_config::Ready) -> ReadyOrder {
+        match ready {
+            kumihimo_config::Ready::Arrival => ReadyOrder::Arrival,
+            kumihimo_config::Ready::Recent => ReadyOrder::Recent,
+        }
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct Settings {
     /// Number of VPs for which there is room: all of them, or one for each online core if the
@@ -84,6 +117,7 @@ pub(crate) struct Settings {
     pub(crate) dump_signal: Option<i32>,
     pub(crate) distrust: Option<Distrust>,
     pub(crate) sticky: bool,
+    pub(crate) ready_order: ReadyOrder,
     /// As requested. [`kumihimo_resource::table::Table::locking`] has the actual design of the
     /// process.
     pub(crate) locking: Option<Locking>,

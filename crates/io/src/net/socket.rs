@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use kumihimo_arch::cpu::prefetch;
 use kumihimo_resource::id::Id;
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::park::{self, Waiter};
@@ -156,12 +157,15 @@ impl<S: AsFd> Socket<S> {
                 Err(e) => Outcome::Ended(Err(e)),
             },
             |seen| {
-                limit.get_or_insert_with(|| Limit::new(self.options.get_timeout(interest))).wait(
-                    &self.source,
-                    interest,
-                    seen,
-                    || io::Error::from_raw_os_error(libc::EAGAIN),
-                )
+                let limit =
+                    limit.get_or_insert_with(|| Limit::new(self.options.get_timeout(interest)));
+                let waited = limit.wait(&self.source, interest, seen, || {
+                    io::Error::from_raw_os_error(libc::EAGAIN)
+                });
+                // Among thousands of connections the options are cold after a wait, and are read
+                // after the system call.
+                prefetch(std::ptr::from_ref(&*self.options).cast());
+                waited
             },
         )
     }

@@ -1,6 +1,7 @@
 //! The settings of a runtime, and its start with them.
 
 mod limits;
+mod ready_order;
 mod start;
 
 use std::any::Any;
@@ -18,7 +19,7 @@ use kumihimo_queue::{Capacity, Design};
 use kumihimo_resource::locking::Locking;
 
 use crate::api::handle::{Thread, current};
-use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock, Settings};
+use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock, ReadyOrder, Settings};
 
 /// Panic hook of a runtime. Arguments: the microprocess that panicked, and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
@@ -57,6 +58,7 @@ pub struct Builder {
     policy: Box<dyn Policy>,
     batch: Option<BatchPolicy>,
     sticky: Option<bool>,
+    ready_order: Option<ReadyOrder>,
     stack_size: Option<usize>,
     settings: Settings,
 }
@@ -97,6 +99,7 @@ impl Builder {
             policy: Box::new(RoundRobin::default()),
             batch: None,
             sticky: None,
+            ready_order: None,
             stack_size: None,
             settings: Settings {
                 vps: 1,
@@ -120,6 +123,7 @@ impl Builder {
                 dump_signal: None,
                 distrust: None,
                 sticky: true,
+                ready_order: ReadyOrder::Arrival,
                 locking: None,
                 share: None,
                 batch: BatchPolicy::default(),

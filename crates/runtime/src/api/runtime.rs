@@ -17,7 +17,7 @@ use crate::scheduler::instance::{self, Instance};
 
 pub use crate::api::builder::{Builder, OnPanic};
 pub use crate::api::stack_watch::StackWatch;
-pub use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock};
+pub use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock, ReadyOrder};
 pub use crate::observe::dump::dump;
 pub use crate::observe::metrics::{Metrics, VpMetrics, metrics};
 pub use crate::process::mode::{Mode, mode};

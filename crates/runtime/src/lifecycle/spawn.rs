@@ -281,7 +281,7 @@ fn prepare(
     // SAFETY: the packet fits (checked by the callers) on the stack of a slot that the caller owns,
     // and nothing runs on it yet. The frame of the context is below it, 64-aligned.
     unsafe { *mp.context.get() = Context::prepare(packet, shape.entry, packet) };
-    mp.deadline.set(order.deadline);
+    mp.set_deadline(order.deadline);
     if let Some(name) = &order.name {
         mp.set_label(Some(name));
         // SAFETY: the microprocess does not run yet, so the caller owns its name.

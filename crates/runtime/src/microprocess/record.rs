@@ -66,6 +66,8 @@ pub(crate) struct Mp {
     pub(crate) is_counted: AtomicBool,
     /// Whether it has ended a wait: see [`Waits`](crate::microprocess::counters::Waits).
     pub(crate) has_waits: AtomicBool,
+    /// Whether `deadline` is set, which each blocking call asks.
+    pub(crate) has_deadline: Cell<bool>,
     /// See [`crate::lifecycle::join`].
     pub(crate) join: AtomicUsize,
     /// Start of its current or last wait, on the instance's clock.
@@ -104,8 +106,8 @@ pub(crate) struct Mp {
     // A spawn writes from here to the account. Processors fetch lines in pairs, so the counters,
     // which it seldom writes, are behind.
     pub(crate) sticky: Sticky,
-    /// Deadline that it inherits from the innermost scope.
-    pub(crate) deadline: Cell<Option<Instant>>,
+    /// Deadline that it inherits from the innermost scope: see [`Mp::set_deadline`].
+    deadline: Cell<Option<Instant>>,
     /// Accounting for policies that are not static: see [`crate::priority::placement`].
     pub(crate) account: Cell<Account>,
     /// Begins a cache line with the waits, which the end of a wait accesses.
@@ -138,6 +140,10 @@ const _: () = assert!(cfg!(loom) || size_of::<Mp>() <= stack::RECORD);
 const _: () = assert!(
     cfg!(loom)
         || std::mem::offset_of!(Mp, bounded) / 64 == std::mem::offset_of!(Mp, wait_kind) / 64
+);
+const _: () = assert!(
+    cfg!(loom)
+        || std::mem::offset_of!(Mp, has_deadline) / 64 == std::mem::offset_of!(Mp, wait_kind) / 64
 );
 // A switch accesses both.
 const _: () = assert!(
@@ -248,6 +254,7 @@ impl Mp {
             wake_is_timed: Cell::new(false),
             is_counted: AtomicBool::new(false),
             has_waits: AtomicBool::new(false),
+            has_deadline: Cell::new(false),
             switches: AtomicU32::new(0),
             waits_since: AtomicU64::new(0),
             counters: Counters::new(),
@@ -341,6 +348,21 @@ impl Mp {
     pub(crate) fn set_scope(&self, scope: Option<NonNull<ScopeHead>>) {
         let scope = scope.map_or(std::ptr::null_mut(), NonNull::as_ptr);
         self.scope.store(scope, Ordering::Relaxed);
+    }
+
+    /// Sets the deadline that it inherits from the innermost scope. Called by the microprocess
+    /// itself, or by the holder before it runs.
+    #[inline]
+    pub(crate) fn set_deadline(&self, deadline: Option<Instant>) {
+        self.has_deadline.set(deadline.is_some());
+        self.deadline.set(deadline);
+    }
+
+    /// Returns the deadline that it inherits from the innermost scope. Without one, accesses only
+    /// the line that a wait accesses anyway. Called by the microprocess itself.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        if self.has_deadline.get() { self.deadline.get() } else { None }
     }
 
     /// Returns the deadline at which its scope cancels it. Called by the microprocess itself.

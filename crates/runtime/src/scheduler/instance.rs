@@ -13,7 +13,7 @@ use kumihimo_queue::{Set, Taker};
 use kumihimo_resource::table::{Table, table};
 use kumihimo_trace::Session;
 
-use crate::config::Settings;
+use crate::config::{ReadyOrder, Settings};
 use crate::idle::moved_timers::MovedTimers;
 use crate::idle::sleep;
 use crate::kernel_thread::no_events::{NoEvents, lock};
@@ -85,6 +85,7 @@ pub(crate) struct Instance {
     /// The kernel's half of the scheduler (pool, hand-off, event source).
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) batch_config: BatchConfig,
+    pub(crate) ready_order: ReadyOrder,
     pub(crate) direct_read: DirectRead,
     /// Number of calls injected to preempt: see [`crate::upcall::preempt`].
     pub(crate) injected: AtomicU64,
@@ -255,6 +256,7 @@ impl Instance {
                 kernel,
                 direct_read: DirectRead::default(),
                 batch_config: BatchConfig::new(settings.batch, settings.batch_back_end.clone()),
+                ready_order: settings.ready_order,
                 injected: AtomicU64::new(0),
                 stood_aside: AtomicU64::new(0),
                 tick_at: AtomicU64::new(0),

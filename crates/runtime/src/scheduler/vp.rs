@@ -331,9 +331,7 @@ impl Vp {
         self.check_turn(now);
         if self.poller.is_used() && now.saturating_sub(self.polled_ns.get()) >= POLL_EVERY {
             self.polled_ns.set(now);
-            // Putting the few ready microprocesses first would make batches small.
-            self.poller
-                .poll_ready(Vp::ready_go_first(now) && !self.instance().batch_config.gathers());
+            self.poller.poll_ready(self.ready_go_first(now));
         }
         if self.may_share.get() {
             // `Origin::Wake` items normally stay on the VP that woke them. They must not stay for

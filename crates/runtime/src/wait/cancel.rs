@@ -197,12 +197,12 @@ pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
 /// assert_eq!(of_child.unwrap(), Some(deadline));
 /// ```
 pub fn deadline() -> Option<Instant> {
-    current_mp().map_or_else(foreign_thread::deadline, |mp| mp.deadline.get())
+    current_mp().map_or_else(foreign_thread::deadline, Mp::deadline)
 }
 
 pub(crate) fn set_deadline(deadline: Option<Instant>) {
     match current_mp() {
-        Some(mp) => mp.deadline.set(deadline),
+        Some(mp) => mp.set_deadline(deadline),
         None => foreign_thread::set_deadline(deadline),
     }
 }

@@ -82,17 +82,8 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
             Verdict::Prepare => {}
         }
         // The caller may be on another VP in the next round.
-        let instance = vp.instance().counted();
-        drop(carrier);
-        let batch = instance.batch_config.open();
-        let Some(carrier) = Carrier::regain() else {
-            instance.batch_config.keep(batch);
+        if !prepare(carrier) {
             return alone(op);
-        };
-        let spare = carrier.vp().syscall_batch.install(batch);
-        drop(carrier);
-        if let Some(batch) = spare {
-            instance.batch_config.keep(batch);
         }
     };
     let vp = carrier.vp();
@@ -122,6 +113,29 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
             None => unreachable!("a microprocess is on a virtual processor wherever it waits"),
         }
     }
+}
+
+/// Opens a batch, or measures the costs, for the VP of `carrier`. Returns false if the caller has
+/// no VP afterwards.
+///
+/// Not inlined: its locals would make the frame of each call that waits several kilobytes larger,
+/// and the microprocess would touch another page of its stack.
+#[cold]
+#[inline(never)]
+fn prepare(carrier: Carrier) -> bool {
+    let instance = carrier.vp().instance().counted();
+    drop(carrier);
+    let batch = instance.batch_config.open();
+    let Some(carrier) = Carrier::regain() else {
+        instance.batch_config.keep(batch);
+        return false;
+    };
+    let spare = carrier.vp().syscall_batch.install(batch);
+    drop(carrier);
+    if let Some(batch) = spare {
+        instance.batch_config.keep(batch);
+    }
+    true
 }
 
 fn wait(carrier: Carrier, mp: &'static Mp) {

@@ -14,7 +14,7 @@ use kumihimo_events::watchdog::Distrust;
 use kumihimo_queue::Design;
 
 use super::Builder;
-use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, MAX_VPS};
+use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, MAX_VPS, ReadyOrder};
 use crate::kernel_thread::fork;
 use crate::lifecycle::{linked, process_handlers, shutdown};
 use crate::memory::pool::{self, SlotKind};
@@ -51,6 +51,8 @@ impl Builder {
             .or(lab.queue.and_then(|of| Design::from_name(of.name())))
             .unwrap_or(DEFAULT_DESIGN);
         settings.batch = self.batch.or(lab.batch.map(BatchPolicy::from)).unwrap_or_default();
+        settings.ready_order =
+            self.ready_order.or(lab.ready.map(ReadyOrder::from)).unwrap_or_default();
         settings.sticky = self.sticky.or(lab.sticky).unwrap_or(true);
         settings.stack_size =
             self.stack_size.or(config.stack).or(config.rust_min_stack).unwrap_or(DEFAULT_STACK);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use kumihimo_policy::Why;
 
 use super::Vp;
+use crate::config::ReadyOrder;
 use crate::kernel_thread::gs_record::KernelThread;
 use crate::microprocess::record::Mp;
 use crate::priority::lost_time::Reading;
@@ -20,17 +21,20 @@ const FAST: u32 = 8;
 
 impl Vp {
     /// Whether microprocesses whose descriptors became ready go in front of the others of their
-    /// level at this time, or behind them.
+    /// level at this time, or behind them, in the order of arrival.
     ///
     /// A server with more connections than its caches hold walks through the kernel's cold socket
-    /// structures for each request. With ready microprocesses in front, a recently served
-    /// connection is served again while its data is still cached (1,000 connections: a quarter more
-    /// requests a second). Always in front, a few connections could starve the others. So three
-    /// periods of `TURN` put them in front. The fourth period uses the order of arrival, and so
-    /// brings the data of the next few connections into the caches.
-    pub(in crate::scheduler) fn ready_go_first(now: u64) -> bool {
+    /// structures for each request. Under [`ReadyOrder::Recent`] a recently served connection is
+    /// served again while its data is still cached. Always in front, a few connections could starve
+    /// the others. So three periods of `TURN` put them in front. The fourth period uses the order
+    /// of arrival, and so brings the data of the next few connections into the caches.
+    pub(in crate::scheduler) fn ready_go_first(&self, now: u64) -> bool {
         const TURN: u64 = 1 << 18;
-        !(now / TURN).is_multiple_of(4)
+        let instance = self.instance();
+        instance.ready_order == ReadyOrder::Recent
+            && !(now / TURN).is_multiple_of(4)
+            // Putting the few ready microprocesses first would make batches small.
+            && !instance.batch_config.gathers()
     }
 
     /// Whether the VP has switched often since the last clock check.

@@ -201,6 +201,9 @@ impl Contender {
         if let Some(batch) = self.value("batch") {
             lab.push(format!("batch={}", batching(batch)?));
         }
+        if let Some(order) = self.value("ready") {
+            lab.push(format!("ready={order}"));
+        }
         if !lab.is_empty() {
             command.env("KUMI_LAB", kumihimo_config::lab_with(&lab.join(",")));
         }
@@ -369,6 +372,10 @@ mod tests {
             [("KUMI_LAB".into(), Some("batch=fixed:64".into()))]
         );
         assert_eq!(with("batch=plain").unwrap(), [("KUMI_LAB".into(), Some("batch=off".into()))]);
+        assert_eq!(
+            with("ready=recent").unwrap(),
+            [("KUMI_LAB".into(), Some("ready=recent".into()))]
+        );
         assert_eq!(with("events=watch").unwrap(), [("KUMI_EVENTS".into(), Some("watch".into()))]);
         assert_eq!(with("way=switch").unwrap(), [("KUMI_LAB".into(), Some("bpf=switch".into()))]);
         assert_eq!(

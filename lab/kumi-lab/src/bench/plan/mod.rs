@@ -196,11 +196,15 @@ pub const FLOORS: [&str; 2] = ["epoll", "uring"];
 /// Kumihimo's batching in `echo`.
 const BATCHES: [&str; 3] = ["batch=adaptive", "batch=forced", "batch=plain"];
 
+/// Kumihimo's other order of ready connections, in `echo`.
+const RECENT: &str = "ready=recent";
+
 /// Servers of one cell of `echo`.
 pub fn echo_servers(options: &Options) -> Vec<Contender> {
     let plan = Plan { options };
     join([
         join(BATCHES.map(|batch| plan.ours("full", &[batch]))),
+        plan.ours("full", &[RECENT]),
         plan.rivals(&[], usize::MAX),
         join(
             FLOORS
@@ -557,9 +561,9 @@ mod tests {
             }
         }
         let servers = [echo_servers, kv_servers, priority_servers, connection_servers];
-        assert_eq!(servers.map(|of| of(&options(true)).len()), [8, 3, 2, 5]);
+        assert_eq!(servers.map(|of| of(&options(true)).len()), [9, 3, 2, 5]);
         let alone = Options { rivals: false, ..options(false) };
-        assert_eq!(servers.map(|of| of(&alone).len()), [3, 1, 2, 1]);
+        assert_eq!(servers.map(|of| of(&alone).len()), [4, 1, 2, 1]);
     }
 
     #[test]

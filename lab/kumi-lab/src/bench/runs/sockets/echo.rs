@@ -109,7 +109,7 @@ fn sample(
     connections: usize,
 ) -> Sample {
     let mut line = format!("{metric} {value} {unit} connections={connections}");
-    for key in ["batch", CALLS] {
+    for key in ["batch", "ready", CALLS] {
         if let Some(value) = contender.value(key) {
             line += &format!(" {key}={value}");
         }
