@@ -214,7 +214,7 @@ impl Vp {
     fn sleep(&self, nap: &mut Duration, now: u64) -> u64 {
         let instance = self.instance();
         self.pool.top_up(instance.default_kind);
-        let trim = instance.stack_trim.trim(instance.now(), |who| self.wake(who));
+        let trim = instance.stack_trim.trim(now, |who| self.wake(who));
         let is_retired = self.is_retired();
         let look =
             self.idle.prepare_sleep(self.queue(), self.row.head, &self.poller, is_retired, || {
