@@ -1,8 +1,8 @@
 //! Whether an address space that has not answered in time works on its answer.
 //!
-//! On a busy machine the kernel thread that answers may wait for a core for longer than the client's
-//! time limit. That is no reason to call the address space silent, so the client looks whether the
-//! thread runs, or wants to.
+//! On a busy machine, the kernel thread that answers may wait for a core for longer than the time
+//! limit of the client. That is no reason to call the address space silent, so the client looks
+//! whether the thread runs, or wants to.
 
 use std::fs;
 use std::path::{Path, PathBuf};
