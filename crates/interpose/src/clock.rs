@@ -2,8 +2,8 @@
 //!
 //! `arch` knows the clock of the calling microprocess. That of another one has a number in the form
 //! of the kernel's (`MAKE_THREAD_CPUCLOCK` in include/linux/posix-timers.h), with a thread ID that
-//! no kernel thread can have. It shows what the other one has used up to its last switch, since it
-//! first read a CPU clock of its own.
+//! no kernel thread can have. It shows what the other one has used since it first read a CPU clock
+//! of its own.
 
 use std::ffi::c_int;
 

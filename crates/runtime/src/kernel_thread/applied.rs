@@ -17,8 +17,6 @@ pub(crate) struct Applied {
     pub(crate) own_signal_stack: Cell<Option<SignalStack>>,
     /// The microprocess whose CPU time is being counted, or null.
     pub(crate) counts_for: Cell<*const Mp>,
-    /// The thread's CPU time when that began.
-    pub(crate) counts_since: Cell<u64>,
     /// Whether [`KernelThread::apply_attributes`] is at work.
     pub(crate) is_changing: Cell<bool>,
 }
@@ -34,7 +32,6 @@ impl Applied {
             values: Cell::new(Attributes { nice: kernel_attributes::nice(), ..usual }),
             own_signal_stack: Cell::new(None),
             counts_for: Cell::new(std::ptr::null()),
-            counts_since: Cell::new(0),
             is_changing: Cell::new(false),
         }
     }

@@ -160,16 +160,15 @@ impl KernelThread {
         if self.applied.counts_for.get() != std::ptr::from_ref(mp) {
             if !mp.attributes().has_cpu_clock {
                 self.note(mp, Attributes { has_cpu_clock: true, ..mp.attributes() });
-                mp.own_attributes.cpu_time.store(0, Ordering::Relaxed);
+                mp.own_attributes.cpu_clock.reset();
             }
             self.start_cpu_clock(mp);
         }
-        let since = kernel_attributes::cpu_time().saturating_sub(self.applied.counts_since.get());
-        mp.own_attributes.counted_cpu_time() + since
+        mp.own_attributes.cpu_clock.own(kernel_attributes::cpu_time())
     }
 
     fn start_cpu_clock(&self, mp: &Mp) {
-        self.applied.counts_since.set(kernel_attributes::cpu_time());
+        mp.own_attributes.cpu_clock.start(self.tid(), kernel_attributes::cpu_time());
         self.applied.counts_for.set(mp);
     }
 
@@ -178,10 +177,7 @@ impl KernelThread {
         // SAFETY: null or a record, which lives for ever. The thread still holds the microprocess:
         // a switch publishes it only after it has applied the attributes of the next one.
         if let Some(mp) = unsafe { mp.as_ref() } {
-            let used =
-                kernel_attributes::cpu_time().saturating_sub(self.applied.counts_since.get());
-            let total = &mp.own_attributes.cpu_time;
-            total.store(total.load(Ordering::Relaxed) + used, Ordering::Relaxed);
+            mp.own_attributes.cpu_clock.stop(kernel_attributes::cpu_time());
         }
     }
 }

@@ -142,7 +142,7 @@ impl thread_attributes::ThreadAttributes for Answers {
     }
 
     fn cpu_time_of(&self, block: usize) -> Option<u64> {
-        living_on(block).map(|mp| mp.own_attributes.counted_cpu_time())
+        living_on(block).and_then(|mp| mp.own_attributes.cpu_clock.read())
     }
 
     fn set_name(&self, block: usize, name: &[u8]) -> Option<bool> {

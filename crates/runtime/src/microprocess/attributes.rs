@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kumihimo_arch::{kernel_attributes, signal_mask};
 
+use crate::microprocess::cpu_clock::CpuClock;
+
 /// The version of a microprocess that has the usual attributes.
 pub(crate) const USUAL: u64 = 0;
 /// A version that no microprocess has: the kernel thread's signal mask is not known.
@@ -104,9 +106,7 @@ pub(crate) fn new_version() -> u64 {
 pub(crate) struct OwnAttributes {
     /// Meaningless while the version is [`USUAL`].
     pub(crate) values: Cell<Attributes>,
-    /// CPU time in nanoseconds on kernel threads that it has left, since it first read its clock.
-    /// Written by the holder of the microprocess; any thread reads it.
-    pub(crate) cpu_time: AtomicU64,
+    pub(crate) cpu_clock: CpuClock,
 }
 
 impl OwnAttributes {
@@ -118,14 +118,6 @@ impl OwnAttributes {
             signal_stack: None,
             has_cpu_clock: false,
         };
-        OwnAttributes { values: Cell::new(nothing), cpu_time: AtomicU64::new(0) }
-    }
-}
-
-impl OwnAttributes {
-    /// CPU time in nanoseconds on kernel threads that the microprocess has left, since it first
-    /// read its clock.
-    pub(crate) fn counted_cpu_time(&self) -> u64 {
-        self.cpu_time.load(Ordering::Relaxed)
+        OwnAttributes { values: Cell::new(nothing), cpu_clock: CpuClock::new() }
     }
 }

@@ -8,6 +8,7 @@
 pub(crate) mod after_switch;
 pub(crate) mod attributes;
 pub(crate) mod counters;
+pub(crate) mod cpu_clock;
 #[cfg(not(loom))]
 pub(crate) mod foreign_thread;
 pub(crate) mod id_prefix;
