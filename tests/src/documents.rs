@@ -93,6 +93,7 @@ pub fn declared_locks(text: &str) -> Vec<&str> {
             let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
             let line = line.strip_prefix("pub(super) ").unwrap_or(line);
             let (name, of) = line.strip_prefix("static ").unwrap_or(line).split_once(": ")?;
+            let of = of.strip_prefix("Box<").unwrap_or(of);
             let of = of.strip_prefix('[').unwrap_or(of);
             let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
             (is_name && TYPES.iter().any(|lock| of.starts_with(lock))).then_some(name)

@@ -73,6 +73,7 @@ mod tests {
     fn thread_that_runs_goes_on_and_one_that_sleeps_does_not() {
         let ((run, runs), (rest, rests)) = (mpsc::channel::<()>(), mpsc::channel());
         let body = move || {
+            rest.send(()).expect("the test waits until it has its name");
             for () in runs {
                 for n in 0..1_000_000 {
                     std::hint::black_box(n);
@@ -82,6 +83,7 @@ mod tests {
         };
         let builder = std::thread::Builder::new().name("one-answers".into());
         let thread = builder.spawn(body).expect("a thread");
+        rests.recv().expect("it has begun");
         let mut look = Answering::of(std::process::id() as i32, "one-answers");
         for _ in 0..3 {
             run.send(()).expect("it receives");

@@ -62,13 +62,9 @@ fn second_profile_is_refused_and_an_interrupted_one_keeps_what_it_has() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("kumi");
-    let mut said = String::new();
-    eventually("the first profile is in progress", || {
-        let (code, _, complaints) = folder.profile(&["--stacks", &pid]);
-        said = complaints;
-        code == 1
-    });
-    assert!(said.contains("another client is profiling"), "{said}");
+    eventually("the first profile is in progress", || served.is_profiled());
+    let (code, _, complaints) = folder.profile(&["--stacks", &pid]);
+    assert!(code == 1 && complaints.contains("another client is profiling"), "{complaints}");
     send_signal(first.id(), Signal::INT).expect("it runs");
     let (code, said, complaints) = told(&first.wait_with_output().expect("kumi"));
     assert_eq!((code, &*complaints), (0, ""));
@@ -76,7 +72,7 @@ fn second_profile_is_refused_and_an_interrupted_one_keeps_what_it_has() {
     // And a client that dies ends its profile.
     let mut first =
         folder.command(&["--seconds", "86400", &pid]).stderr(Stdio::null()).spawn().expect("kumi");
-    eventually("the profile is in progress", || folder.profile(&["--stacks", &pid]).0 == 1);
+    eventually("the profile is in progress", || served.is_profiled());
     first.kill().expect("it runs");
     first.wait().expect("it runs");
     eventually("the profile has ended", || folder.profile(&["--stacks", &pid]).0 == 0);
@@ -100,7 +96,7 @@ fn end_of_the_program_ends_its_profile() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("kumi");
-    eventually("the profile is in progress", || folder.profile(&["--stacks", &pid]).0 == 1);
+    eventually("the profile is in progress", || served.is_profiled());
     drop(served);
     let (code, said, complaints) = told(&profile.wait_with_output().expect("kumi"));
     // The program may have ended before it had sent anything.

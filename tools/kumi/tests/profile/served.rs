@@ -81,6 +81,14 @@ impl Served {
     pub fn pid(&self) -> String {
         self.0.id().to_string()
     }
+
+    /// Whether a profile of it is in progress: a kernel thread serves it. To ask for a profile
+    /// would keep another client from beginning its own.
+    pub fn is_profiled(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("it runs");
+        let names = tasks.flatten().map(|task| std::fs::read_to_string(task.path().join("comm")));
+        names.flatten().any(|name| name.trim_end() == "kumi-profile")
+    }
 }
 
 impl Drop for Served {
