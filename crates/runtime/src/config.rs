@@ -28,6 +28,9 @@ pub const DEFAULT_DESIGN: Design = Design::Ring;
 /// little for many functions of C libraries.
 pub const DEFAULT_STACK: usize = 160 << 10;
 
+/// Time that a call waits for its batch at most, by default.
+pub(crate) const BATCH_DEADLINE: Duration = Duration::from_micros(50);
+
 /// Maximum number of VPs.
 pub(crate) const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 
@@ -124,4 +127,5 @@ pub(crate) struct Settings {
     pub(crate) share: Option<Share>,
     pub(crate) batch: BatchPolicy,
     pub(crate) batch_back_end: Option<MakeBackend>,
+    pub(crate) batch_deadline: Duration,
 }

@@ -1,5 +1,6 @@
 //! The settings of a runtime, and its start with them.
 
+mod batches;
 mod limits;
 mod ready_order;
 mod start;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kumihimo_arbiter::share::Share;
-use kumihimo_batch::{Backend, Policy as BatchPolicy};
+use kumihimo_batch::Policy as BatchPolicy;
 use kumihimo_events::preempt::Means as Preemption;
 use kumihimo_events::source::Kind as Events;
 use kumihimo_events::watchdog::Distrust;
@@ -19,7 +20,9 @@ use kumihimo_queue::{Capacity, Design};
 use kumihimo_resource::locking::Locking;
 
 use crate::api::handle::{Thread, current};
-use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock, ReadyOrder, Settings};
+use crate::config::{
+    BATCH_DEADLINE, DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock, ReadyOrder, Settings,
+};
 
 /// Panic hook of a runtime. Arguments: the microprocess that panicked, and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
@@ -128,57 +131,9 @@ impl Builder {
                 share: None,
                 batch: BatchPolicy::default(),
                 batch_back_end: None,
+                batch_deadline: BATCH_DEADLINE,
             },
         }
-    }
-
-    /// Sets the policy by which system calls of several microprocesses enter the kernel as a batch:
-    /// see [`syscall_batch`](crate::wait::syscall_batch). `KUMI_LAB=batch=...` applies if the
-    /// program does not call this.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use kumihimo::runtime::{BatchPolicy, Runtime, metrics};
-    ///
-    /// let runtime = Runtime::builder().batch(BatchPolicy::Off).build()?;
-    /// assert_eq!(runtime.run(|| metrics().unwrap().batch.policy), "off");
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn batch(mut self, policy: BatchPolicy) -> Builder {
-        self.batch = Some(policy);
-        self
-    }
-
-    /// Sets the back end that makes the system calls of a batch, one per VP. For tests and
-    /// experiments. Default: io_uring if the kernel allows it, otherwise plain calls (always with
-    /// `KUMI_LAB=uring=off`).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use kumihimo::runtime::{BatchPolicy, Runtime};
-    /// use kumihimo::{net::UnixStream, thread};
-    /// use kumihimo_batch::Plain; // An internal crate.
-    /// use std::io::{Read, Write};
-    ///
-    /// let builder = Runtime::builder().batch(BatchPolicy::Fixed(1));
-    /// let runtime = builder.batch_back_end(|| Box::new(Plain)).build()?;
-    /// let text = runtime.run(|| {
-    ///     let (mut near, mut far) = UnixStream::pair()?;
-    ///     thread::spawn(move || near.write_all(b"plain").unwrap());
-    ///     let mut text = String::new();
-    ///     far.read_to_string(&mut text).map(|_| text)
-    /// })?;
-    /// assert_eq!(text, "plain");
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn batch_back_end(
-        mut self,
-        make: impl Fn() -> Box<dyn Backend> + Send + Sync + 'static,
-    ) -> Builder {
-        self.settings.batch_back_end = Some(Arc::new(make));
-        self
     }
 
     /// Sets the number of virtual processors, 1 to 1,024. More VPs than cores are allowed, but

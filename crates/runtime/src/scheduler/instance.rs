@@ -220,7 +220,8 @@ impl Instance {
                             kernel.clone(),
                         )
                     };
-                    vp.map(|vp| vp.traced(trace.as_ref().map(|session| session.vp(i))))
+                    vp.map(|vp| vp.with_batch_deadline(settings.batch_deadline))
+                        .map(|vp| vp.traced(trace.as_ref().map(|session| session.vp(i))))
                         .map_err(|e| failure = Some(e))
                         .ok()
                 })

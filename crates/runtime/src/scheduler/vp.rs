@@ -16,6 +16,7 @@ mod rebalance;
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use kumihimo_arbiter::row::Row;
 use kumihimo_arch::{cpu, tls};
@@ -250,6 +251,12 @@ impl Vp {
             trace: None,
             syscall_batch: BatchQueue::new(),
         })
+    }
+
+    /// Returns the VP with calls that wait for their batch for `longest` at most.
+    pub(crate) fn with_batch_deadline(mut self, longest: Duration) -> Vp {
+        self.syscall_batch.longest_wait = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+        self
     }
 
     /// Returns the VP with `trace` as the ring that records its events.

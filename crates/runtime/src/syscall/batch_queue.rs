@@ -5,13 +5,10 @@ use std::ptr::NonNull;
 
 use kumihimo_batch::{Batch, Call, Counters, LARGEST};
 
+use crate::config::BATCH_DEADLINE;
 use crate::microprocess::record::Ref;
 use crate::syscall::last_reads::LastReads;
 use crate::syscall::trial::Trial;
-
-/// Maximum time, in nanoseconds, that a call waits for its batch to start. On a VP whose
-/// microprocesses never leave, the call waits until they are interrupted.
-pub(crate) const DEADLINE: u64 = 50_000;
 
 /// Interval, in nanoseconds, for deciding whether traffic is thin: whether more than one part in
 /// `SPARE` was idle. Longer than a chance burst keeps all microprocesses busy.
@@ -27,6 +24,9 @@ pub(crate) struct BatchQueue {
     pub(crate) level: Cell<u8>,
     /// When the first call began to wait.
     pub(crate) since: Cell<u64>,
+    /// Maximum time, in nanoseconds, that a call waits for its batch to start. On a VP whose
+    /// microprocesses never leave, the call waits until they are interrupted.
+    pub(crate) longest_wait: u64,
     pub(crate) calls: UnsafeCell<[NonNull<Call<'static>>; LARGEST]>,
     pub(crate) who: UnsafeCell<[Option<Ref>; LARGEST]>,
     pub(crate) batch: UnsafeCell<Option<Box<Batch>>>,
@@ -50,6 +50,7 @@ impl BatchQueue {
             waiting: Cell::new(0),
             level: Cell::new(0),
             since: Cell::new(0),
+            longest_wait: BATCH_DEADLINE.as_nanos() as u64,
             calls: UnsafeCell::new([NonNull::dangling(); LARGEST]),
             who: UnsafeCell::new([const { None }; LARGEST]),
             batch: UnsafeCell::new(None),
@@ -71,7 +72,7 @@ impl BatchQueue {
     /// Returns the time by which the first call must enter the kernel.
     #[inline]
     pub(crate) fn deadline(&self) -> Option<u64> {
-        (self.waiting.get() > 0).then(|| self.since.get() + DEADLINE)
+        (self.waiting.get() > 0).then(|| self.since.get().saturating_add(self.longest_wait))
     }
 
     pub(crate) fn add(

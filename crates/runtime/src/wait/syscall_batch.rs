@@ -3,8 +3,8 @@
 //! A microprocess either makes a system call at once, or queues it at its VP and waits; [`Policy`]
 //! decides. The VP makes all queued calls in one batch as soon as one of three conditions holds.
 //! There are enough calls; or nothing else of their level is runnable on the VP; or the first call
-//! has waited for `DEADLINE`. For the microprocess a queued call is like any call that blocks, so
-//! at most one of its calls is in a batch.
+//! has waited for `Builder::batch_deadline`. For the microprocess a queued call is like any call
+//! that blocks, so at most one of its calls is in a batch.
 //!
 //! A batch runs masked. Its calls do not block, and their buffers were touched before, so no part
 //! of the batch sleeps. A microprocess that waits for a batch cannot be cancelled meanwhile: the
@@ -26,7 +26,6 @@ use crate::scheduler::instance::Instance;
 use crate::scheduler::vp::Vp;
 use crate::syscall::batch_config;
 use crate::syscall::batch_config::WORTHWHILE_FROM;
-use crate::syscall::batch_queue::DEADLINE;
 use crate::syscall::trial::Reading;
 
 pub use crate::config::MakeBackend;
@@ -94,8 +93,10 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
     // From here on the batch owns what `at` points to, and the caller accesses it only through
     // `at`.
     vp.syscall_batch.add(at.cast(), mp.reference(), level, || vp.instance().now());
-    if vp.syscall_batch.waiting.get() == 1 {
-        vp.turn_clock.sooner(vp.syscall_batch.since.get() + DEADLINE);
+    if vp.syscall_batch.waiting.get() == 1
+        && let Some(deadline) = vp.syscall_batch.deadline()
+    {
+        vp.turn_clock.sooner(deadline);
     }
     if vp.syscall_batch.waiting.get() as usize >= threshold || vp.batch_is_due() {
         vp.run_batch(Some(mp));
