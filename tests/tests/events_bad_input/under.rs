@@ -1,6 +1,6 @@
 //! Runs tests under each event source, with limits on the process.
 
-use kumihimo::runtime::{Events, Runtime};
+use kumihimo::runtime::{Builder, Events, Runtime};
 use kumihimo_events::source;
 use kumihimo_tests::process::{Ended, again, is_child};
 use kumihimo_tests::skip;
@@ -84,7 +84,12 @@ pub fn under_each(name: &str, body: impl Fn(Events)) {
 /// Runs `body` in a runtime with the source of this process. Skips if microprocesses are kernel
 /// threads.
 pub fn with_vps(vps: usize, body: impl FnOnce() + Send) {
-    Runtime::builder().vps(vps).build().expect("a runtime").run(|| {
+    with(Runtime::builder().vps(vps), body);
+}
+
+/// Runs `body` in a runtime with these settings. Skips if microprocesses are kernel threads.
+pub fn with(builder: Builder, body: impl FnOnce() + Send) {
+    builder.build().expect("a runtime").run(|| {
         if kumihimo_tests::process::one_to_one() {
             eprintln!("\n[skip] microprocesses are kernel threads, without virtual processors to hand over");
         } else {
