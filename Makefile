@@ -1,5 +1,5 @@
 # Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
-.PHONY: help run test test-lab lint check docs chroots bench bench-check stress programs soak fuzz package install deb container clean
+.PHONY: help run test test-lab lint check check-aarch64 docs chroots bench bench-check stress programs soak fuzz package install deb container clean
 
 SECONDS ?= 600
 MINUTES ?= 30
@@ -22,6 +22,7 @@ help:
 	@echo 'make test-lab  the suites of the laboratory (lab/)'
 	@echo 'make lint    format, lints, documentation, minimum Rust version'
 	@echo 'make check   lint, book, packages, licences, loom, Miri, sanitizers, all rows'
+	@echo 'make check-aarch64  every suite for Arm, under qemu-user        [ONLY="name ..."]'
 	@echo 'make docs    the reference of the API and the book'
 	@echo 'make chroots make run and make test on Debian 12, 13 and sid [RELEASES=trixie COMMANDS=run]'
 	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
@@ -56,6 +57,11 @@ lint:
 check:
 	@scripts/setup check
 	@cargo xtask check
+
+# Cross-builds, and runs under qemu-user; needs root once, for binfmt_misc: make check-aarch64 ONLY=runtime
+check-aarch64:
+	@scripts/setup aarch64
+	@cargo xtask check-aarch64 $(ONLY)
 
 docs:
 	@cargo xtask docs

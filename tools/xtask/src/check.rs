@@ -5,16 +5,22 @@
 //! documentation with other features, the book, scripts, licences, packages, loom models, Miri and
 //! sanitizers, then runs every suite with the whole matrix of fallbacks.
 
+pub mod aarch64;
+pub mod fuzz;
+pub mod msrv;
+pub mod packaging;
+pub mod portable;
+pub mod stress;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use crate::documents::{doc_examples, docs};
 use crate::report::Report;
+use crate::sources::{layers, prose};
 use crate::tools::Tool;
 use crate::workspace::{self, program};
-use crate::{
-    Failure, cargo_test, doc_examples, docs, layers, msrv, packaging, portable, programs, prose,
-    test,
-};
+use crate::{Failure, cargo_test, programs, test};
 
 /// Checks licences, sources and advisories of the dependencies.
 const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", options: &[] };
@@ -53,6 +59,7 @@ pub fn run() -> Result<ExitCode, Failure> {
     models(&mut report)?;
     miri(&mut report)?;
     sanitizers(&mut report)?;
+    frame_pointers(&mut report)?;
     test::run_matrix(&mut report)?;
     programs::check(&mut report)?;
     println!("\n== summary");
@@ -212,6 +219,14 @@ fn sanitizers(report: &mut Report) -> Result<(), Failure> {
         report.skip(name, "no sources of std: rustup +nightly component add rust-src");
     }
     Ok(())
+}
+
+/// perf(1) by frame pointers, as `perf record -g` has it, on a program that was built with them.
+fn frame_pointers(report: &mut Report) -> Result<(), Failure> {
+    let target = workspace::target().join("frame-pointers");
+    let mut perf = cargo(&["test", "-p", "kumihimo-tests", "--test", "perf", "--target-dir"]);
+    perf.arg(target).env("RUSTFLAGS", "-C force-frame-pointers=yes");
+    cargo_test::suite(report, "perf by frame pointers", perf.env("KUMI_TEST_CALL_GRAPH", "fp"))
 }
 
 /// Manifests of the packages in `folder`, in the order of their names.

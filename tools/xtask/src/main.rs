@@ -1,27 +1,18 @@
 //! `cargo xtask`: the project's development tasks, called by `make` and `.ci/run`. Not a part of
 //! the product.
 //!
-//! Each subcommand is a module of the same name. Shell scripts call it to count or parse text,
-//! because the dialects of awk, sed and sort differ between machines.
+//! Each subcommand is a module of the same name: `check` has those of a change before it is
+//! submitted, `sources` and `documents` those over text. Shell scripts call it to count or parse
+//! text, because the dialects of awk, sed and sort differ between machines.
 
 mod bench_check;
-mod book_figures;
 mod cargo_test;
 mod check;
-mod doc_examples;
-mod docs;
+mod documents;
 mod failure;
-mod fuzz;
-mod layers;
-mod locking;
-mod msrv;
-mod packaging;
-mod picture;
-mod portable;
 mod programs;
-mod prose;
 mod report;
-mod stress;
+mod sources;
 mod test;
 mod tools;
 mod workspace;
@@ -30,7 +21,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use check::{aarch64, fuzz, msrv, packaging, portable, stress};
+use documents::{book_figures, docs, picture};
 pub use failure::Failure;
+use sources::{layers, locking, prose};
 
 #[derive(Parser)]
 #[command(
@@ -45,6 +39,8 @@ enum Command {
     Locking(locking::Args),
     /// Check that the crate `kumihimo` compiles for other targets, and run the unit tests on musl
     Portable(portable::Args),
+    /// Build for AArch64 and run the suites under qemu-user
+    CheckAarch64(aarch64::Args),
     /// Check the minimum Rust version that Cargo.toml states
     Msrv,
     /// Check the language of comments, messages and names against a budget that only falls
@@ -88,6 +84,7 @@ fn main() -> ExitCode {
         Command::BenchCheck(args) => bench_check::run(&args),
         Command::Locking(args) => locking::run(&args),
         Command::Portable(args) => portable::run(&args),
+        Command::CheckAarch64(args) => aarch64::run(&args),
         Command::Msrv => msrv::run(),
         Command::Prose(args) => prose::run(&args),
         Command::Layers(args) => layers::run(&args),

@@ -45,10 +45,11 @@ const LONG: [&str; 8] = [
 ];
 
 /// Packages in the directory `lab`. Some enable the feature `lab`.
-pub const LABORATORY: [&str; 8] = [
+pub const LABORATORY: [&str; 9] = [
     "kumi-lab",
     "kumihimo-bench",
     "kumihimo-bench-files",
+    "kumihimo-bench-http",
     "kumihimo-bench-kit",
     "kumihimo-bench-locking",
     "kumihimo-bench-simulate",
@@ -116,7 +117,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.list {
         return list(&jobs);
     }
-    run_all(jobs, &mut report);
+    run_jobs(jobs, &mut report);
     if args.only.is_empty() && !args.no_defaults && !args.laboratory {
         documentation(&mut report, build_set)?;
     }
@@ -141,7 +142,7 @@ pub fn run_matrix(report: &mut Report) -> Result<(), Failure> {
     for number in allowed_rows(report)? {
         jobs.extend(plan::row(number, &ROWS[number], Designs::All, &binaries));
     }
-    run_all(jobs, report);
+    run_jobs(jobs, report);
     documentation(report, BuildSet::Everything)
 }
 
@@ -211,7 +212,7 @@ pub fn product() -> Vec<&'static str> {
 }
 
 /// Runs all jobs and prints the slowest tests.
-fn run_all(mut jobs: Vec<Job>, report: &mut Report) {
+pub fn run_jobs(mut jobs: Vec<Job>, report: &mut Report) {
     let begun = Instant::now();
     // A stable sort: the other jobs keep the order of the plan.
     jobs.sort_by_key(|job| !LONG.contains(&job.binary.name().as_str()));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kumihimo_hang::Watch;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use super::libtest::{self, Run};
 use super::plan::Job;
@@ -41,6 +41,8 @@ pub struct Ended {
     /// Description of the failure; empty if there is none.
     pub failure: String,
     pub time: Duration,
+    /// CPU time of the program and of the child processes that it has waited for.
+    pub cpu: Duration,
     /// The slowest tests, in descending order.
     pub slowest: Vec<(f64, String)>,
     /// Tests that failed, or that were running when the program died.
@@ -62,9 +64,10 @@ impl Ended {
         }
         let Counts { passed, failed, skipped } = self.counts();
         let (name, seconds) = (self.job.binary.name(), self.time.as_secs_f64());
+        let cpu = self.cpu.as_secs_f64();
         let row = if self.job.environment.is_empty() { "" } else { &self.job.suite };
         println!(
-            "{name}: {passed} passed, {failed} failed, {skipped} skipped, {seconds:.1} s {row}"
+            "{name}: {passed} passed, {failed} failed, {skipped} skipped, {seconds:.1} s, CPU {cpu:.1} s {row}"
         );
         if !self.failure.is_empty() {
             println!("{}", self.failure);
@@ -127,12 +130,13 @@ pub fn run(job: Job, number: usize) -> Result<Ended, Failure> {
 
     let mut watch = Watch::new(pid);
     let (mut ends, mut at_end) = (0, Duration::ZERO);
-    let mut hang = None;
+    let (mut hang, mut cpu) = (None, Duration::ZERO);
     let status = loop {
         // Usually both streams end with the program, so there is no delay until the next check.
         let over = matches!(streams.recv_timeout(LOOK_EVERY), Err(RecvTimeoutError::Disconnected));
-        if let Some(status) = child.try_wait()? {
-            break status;
+        if has_ended(pid)? {
+            cpu = cpu_with_children(pid);
+            break child.wait()?;
         }
         if over {
             // The program closed the streams itself, or is about to exit.
@@ -161,7 +165,25 @@ pub fn run(job: Job, number: usize) -> Result<Ended, Failure> {
     let _ = streams.recv_timeout(Duration::from_secs(5));
     let ended = Found { status, hang, left };
     let run = std::mem::take(&mut state.lock().expect("no reader panics").run);
-    Ok(judge(job, run, &ended, begun.elapsed(), log))
+    Ok(Ended { cpu, ..judge(job, run, &ended, begun.elapsed(), log) })
+}
+
+/// Returns whether the child process has ended, and leaves it a zombie.
+fn has_ended(pid: u32) -> Result<bool, Failure> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or("a child without an ID")?;
+    let status = rustix::process::waitid(WaitId::Pid(pid), options);
+    Ok(status.map_err(|e| format!("waitid: {e}"))?.is_some())
+}
+
+/// Returns the CPU time of a process that has not been reaped, with that of its reaped child
+/// processes: `utime` to `cstime` of proc_pid_stat(5).
+fn cpu_with_children(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in brackets may contain spaces. `utime` is the 12th field after it.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    let ticks: u64 = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 struct State {
@@ -247,8 +269,9 @@ fn judge(job: Job, mut run: Run, found: &Found, took: Duration, log: PathBuf) ->
     let failed_tests = run.failed.into_iter().map(|(name, _)| name).chain(run.running).collect();
     run.seconds.sort_by(|a, b| b.0.total_cmp(&a.0));
     run.seconds.truncate(3);
-    let (time, slowest) = (took, run.seconds);
-    Ended { passed, failed, skipped: run.skipped, failure, time, slowest, failed_tests, log, job }
+    let (time, slowest, cpu) = (took, run.seconds, Duration::ZERO);
+    let skipped = run.skipped;
+    Ended { passed, failed, skipped, failure, time, cpu, slowest, failed_tests, log, job }
 }
 
 /// The last 40 lines of a log.
@@ -293,6 +316,23 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpu_time_of_an_ended_program_has_that_of_its_children() {
+        let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let mut child = Command::new("sh")
+            .arg("-c")
+            .arg(format!("sh -c '{spin}'; :"))
+            .spawn()
+            .expect("a shell");
+        while !has_ended(child.id()).expect("a child") {
+            std::thread::yield_now();
+        }
+        let cpu = cpu_with_children(child.id());
+        assert!(child.wait().expect("a child").success());
+        assert!(cpu > Duration::ZERO, "{cpu:?}");
+        assert_eq!(cpu_with_children(child.id()), Duration::ZERO, "it is reaped");
+    }
 
     #[test]
     fn each_failed_test_is_told_from_its_last_panic_on() {

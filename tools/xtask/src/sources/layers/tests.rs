@@ -326,3 +326,23 @@ fn graph_names_count_and_first_place_of_an_edge() {
     }
     assert!(!graph.is_called("b") && !graph.is_called("crates"));
 }
+
+#[test]
+fn folder_with_more_than_twelve_files_is_refused() {
+    let root = std::env::temp_dir().join(format!("kumihimo-crowded-{}", std::process::id()));
+    let folder = root.join("crates/a/src");
+    fs::create_dir_all(folder.join("room")).expect("a folder");
+    let target = Target {
+        name: "crates/a".to_owned(),
+        package: "kumihimo-a".to_owned(),
+        root: "crates/a/src/lib.rs".into(),
+    };
+    let found = || crowded::crowded(&root, std::slice::from_ref(&target)).expect("readable");
+    (0..12).for_each(|n| fs::write(folder.join(format!("{n}.rs")), "").expect("room"));
+    let twelve = found();
+    fs::write(folder.join("lib.rs"), "").expect("room");
+    let thirteen = found();
+    fs::remove_dir_all(&root).expect("its own folder");
+    assert_eq!(twelve, "");
+    assert_eq!(thirteen, "crates/a/src: 13 files, 12 allowed: gather some in a folder\n");
+}

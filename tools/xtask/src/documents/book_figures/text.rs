@@ -10,7 +10,7 @@ pub const BY_HAND: [&str; 4] = ["reading.md", "missed.md", "missed-servers.md", 
 const MARK: &str = "<!-- Written by `cargo xtask book-figures` from lab/results. -->\n\n";
 
 /// What each benchmark measures, and the peers that need a word.
-const BENCHES: [(&str, &str); 35] = [
+const BENCHES: [(&str, &str); 38] = [
     ("connections", "Growth of a server's resident memory for each connection that is idle."),
     (
         "control",
@@ -38,6 +38,13 @@ const BENCHES: [(&str, &str); 35] = [
         "hostile",
         "Latency of other clients while one attacks: descriptors whose close blocks, passed over a \
          gate, and long commands for the key-value server.",
+    ),
+    (
+        "http",
+        "A server of HTTP/1.1 on the first core and wrk on the last: the reply to a request is its \
+         path. Ours, `std` and `tokio` parse by `httparse` in the same code; `go` is `net/http`, and \
+         `axum` stands on hyper and Tokio. `cpu` is the server's for a request, `rss` its most \
+         resident memory while the connections are busy.",
     ),
     (
         "inversion",
@@ -84,6 +91,18 @@ const BENCHES: [(&str, &str); 35] = [
         "queues",
         "Queue designs of the scheduler: `ring`, which is the product's, and `locked` and `steal`, \
          which exist for comparison.",
+    ),
+    (
+        "report",
+        "The page of a trace of a million records: time to make it, size, and what it costs a \
+         browser until it can be used.",
+    ),
+    (
+        "remote",
+        "Calls from machine to machine by TCP on loopback: ours from a program through two borders to \
+         a program, with mutual TLS between the borders; `tonic` directly with mutual TLS; `tcp` and \
+         `tarpc` directly without encryption. `delay_us` is the round trip that a relay adds. `part` \
+         idle: what two connected borders cost.",
     ),
     (
         "resources",

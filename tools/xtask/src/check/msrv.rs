@@ -11,8 +11,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::check::packaging;
 use crate::report::Report;
-use crate::{Failure, packaging, workspace};
+use crate::{Failure, workspace};
 
 /// The version in Cargo.toml, for example `1.88`.
 const STATED: &str = env!("CARGO_PKG_RUST_VERSION");

@@ -81,7 +81,7 @@ fn sources() -> Result<Vec<(String, String)>, Failure> {
     }
     // git lists a deleted file until the deletion is committed.
     // The rules themselves name what they refuse.
-    let is_rule = |file: &str| file.starts_with("tools/xtask/src/prose/");
+    let is_rule = |file: &str| file.starts_with("tools/xtask/src/sources/prose/");
     let read = |file: &str| {
         Some((file.to_owned(), fs::read_to_string(workspace::root().join(file)).ok()?))
     };

@@ -8,7 +8,7 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Ident, Item, UseTree, Visibility};
 
 use super::conditions;
-use crate::layers::modules::{Crate, Import, Mention, Place};
+use crate::sources::layers::modules::{Crate, Import, Mention, Place};
 
 /// Collects the names in the items of one module.
 pub struct Visitor<'a> {

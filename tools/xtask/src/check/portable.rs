@@ -95,7 +95,7 @@ pub fn test_musl(report: &mut Report) -> Result<(), Failure> {
 }
 
 /// Installs the standard library of `target` if necessary. Returns whether it is available.
-fn has_std(target: &str, offline: bool) -> Result<bool, Failure> {
+pub fn has_std(target: &str, offline: bool) -> Result<bool, Failure> {
     if is_installed(target)? {
         return Ok(true);
     }
