@@ -1,4 +1,9 @@
 //! Directory entries.
+//!
+//! A disk writes a sector of a block as a whole, and perhaps not the others. So a name is put where
+//! it changes one sector: what this crate writes does not cross a sector's end, and blocks that it
+//! creates have a first entry in each sector. Entries of others may span sectors (mke2fs makes one
+//! for the rest of a block); of these, only the room in their first sector is used.
 
 use kumihimo_store::Kind;
 
@@ -6,6 +11,9 @@ use super::{get16, get32, put16, put32};
 
 /// Maximum length of a name.
 pub const LONGEST: usize = 255;
+
+/// Number of bytes that every disk writes atomically.
+pub const SECTOR: usize = 512;
 
 /// Size of an entry without its name.
 pub const HEAD: usize = 8;
@@ -29,6 +37,12 @@ impl Entry<'_> {
     /// Returns the number of bytes in use.
     pub fn used(&self) -> usize {
         if self.number == 0 { 0 } else { needed(self.name.len()) }
+    }
+
+    /// Returns the number of bytes for another name behind this one, in the same sector.
+    pub fn room(&self) -> usize {
+        let end = (self.at + self.length).min((self.at / SECTOR + 1) * SECTOR);
+        end.saturating_sub(self.at + self.used())
     }
 }
 
@@ -128,6 +142,14 @@ pub fn put(block: &mut [u8], at: usize, length: usize, number: u32, kind: u8, na
     block[at + HEAD + name.len()..at + end].fill(0);
 }
 
+/// Writes free entries from `at`, the beginning of a sector, to the end of the block.
+pub fn free_sectors(block: &mut [u8], at: usize) {
+    for sector in block[at..].chunks_mut(SECTOR) {
+        put32(sector, 0, 0);
+        set_length(sector, 0, sector.len());
+    }
+}
+
 /// Sets the length of an entry.
 pub fn set_length(block: &mut [u8], at: usize, length: usize) {
     #![allow(clippy::cast_possible_truncation, reason = "a block has 4096 bytes at most")]
@@ -138,4 +160,44 @@ pub fn set_length(block: &mut [u8], at: usize, length: usize) {
 pub fn set_target(block: &mut [u8], at: usize, number: u32, kind: u8) {
     put32(block, at, number);
     block[at + 7] = kind;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block_of(spans: &[(usize, usize, &[u8])]) -> Vec<u8> {
+        let mut block = vec![0; 2 * SECTOR];
+        for &(at, length, name) in spans {
+            put(&mut block, at, length, u32::from(!name.is_empty()), 1, name);
+        }
+        block
+    }
+
+    fn rooms(block: &[u8]) -> Vec<usize> {
+        entries(block, 1).map(|entry| entry.expect("a valid entry").room()).collect()
+    }
+
+    #[test]
+    fn room_ends_with_the_sector_of_its_entry() {
+        let name = [b'a'; 100];
+        // As mke2fs writes it: an entry for the rest of the block.
+        assert_eq!(rooms(&block_of(&[(0, 2 * SECTOR, &name)])), [SECTOR - 108]);
+        assert_eq!(rooms(&block_of(&[(0, 2 * SECTOR, b"")])), [SECTOR]);
+        // One that crosses the end of the sector, and one that begins in the second.
+        let crosses = [(0, 444, &name[..]), (444, 2 * SECTOR - 444, &name[..])];
+        assert_eq!(rooms(&block_of(&crosses)), [444 - 108, 0]);
+        let second = [(0, SECTOR, &name[..]), (SECTOR, SECTOR, &name[..])];
+        assert_eq!(rooms(&block_of(&second)), [SECTOR - 108; 2]);
+    }
+
+    #[test]
+    fn free_sectors_have_an_entry_each() {
+        let mut block = block_of(&[(0, SECTOR, b"a")]);
+        block[SECTOR..].fill(7);
+        free_sectors(&mut block, SECTOR);
+        let all: Vec<_> = entries(&block, 1).map(|entry| entry.expect("a valid entry")).collect();
+        let seen: Vec<_> = all.iter().map(|entry| (entry.at, entry.length, entry.number)).collect();
+        assert_eq!(seen, [(0, SECTOR, 1), (SECTOR, SECTOR, 0)]);
+    }
 }

@@ -74,7 +74,7 @@ fn hash(directory: u32, name: &[u8]) -> u64 {
 }
 
 impl Order {
-    /// Returns the phase of a thing.
+    /// Returns the phase in which a thing is written.
     pub fn phase(&self, thing: Thing) -> u8 {
         let least = if matches!(thing, Thing::Inode(_)) { INODES } else { FIRST };
         self.places.get(&thing).map_or(least, |place| place.phase)

@@ -218,7 +218,7 @@ impl Ext2 {
                     self.claim(directory, &mut built, block)?;
                     let (mut room, base) = (0, logical * size);
                     self.scan(directory.number, block, |entry| -> Option<()> {
-                        room = room.max(entry.length - entry.used());
+                        room = room.max(entry.room());
                         if entry.number != 0 {
                             built.add(entry.name, base + entry.at as u64);
                         }
@@ -266,11 +266,7 @@ impl Ext2 {
             None => self.grow(transaction, directory, index)?,
         };
         let found = self.scan(directory.number, block, |entry| {
-            (entry.length - entry.used() >= needed).then_some((
-                entry.at,
-                entry.used(),
-                entry.length,
-            ))
+            (entry.room() >= needed).then_some((entry.at, entry.used(), entry.length))
         })?;
         let (at, used, length) = found.ok_or(Errno::IO)?;
         Ok(if used == 0 {
@@ -292,10 +288,10 @@ impl Ext2 {
         let (block, _, new) = self.fill_extent(transaction, directory, logical, 1)?;
         self.claim(directory, index, block)?;
         let mut bytes = vec![0; size];
-        dirent::set_length(&mut bytes, 0, size);
+        dirent::free_sectors(&mut bytes, 0);
         self.cache.put(block, Class::Directory, bytes.into(), new);
         self.change_inode(directory, |state| state.fields.size += size as u64);
-        index.set_room(usize::try_from(logical).unwrap_or(0), size);
+        index.set_room(usize::try_from(logical).unwrap_or(0), dirent::SECTOR);
         Ok((logical, block))
     }
 
@@ -323,11 +319,7 @@ impl Ext2 {
         let inodes = self.geometry.inodes;
         let room = self.cache.modify(block, Class::Directory, |bytes| {
             change(bytes);
-            dirent::entries(bytes, inodes)
-                .flatten()
-                .map(|entry| entry.length - entry.used())
-                .max()
-                .unwrap_or(0)
+            dirent::entries(bytes, inodes).flatten().map(|entry| entry.room()).max().unwrap_or(0)
         })?;
         index.set_room(usize::try_from(logical).unwrap_or(0), room);
         let now = (self.now)();
@@ -358,7 +350,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Removes a name: the preceding entry in the block absorbs its space.
+    /// Removes a name: the preceding entry in its sector absorbs its space.
     pub(crate) fn take_name(
         &self,
         _: &Transaction<'_>,
@@ -376,7 +368,8 @@ impl Ext2 {
                     found = Some(entry.length);
                     break;
                 }
-                before = Some((entry.at, entry.length));
+                before = Some((entry.at, entry.length))
+                    .filter(|(at, _)| at / dirent::SECTOR == place.at / dirent::SECTOR);
             }
             match (before, found) {
                 (Some((at, length)), Some(more)) => dirent::set_length(bytes, at, length + more),

@@ -173,7 +173,8 @@ impl Ext2 {
         let kind = if self.incompat & crate::layout::superblock::FILETYPE != 0 { 2 } else { 0 };
         let mut bytes = vec![0; size];
         dirent::put(&mut bytes, 0, 12, inode.number, kind, b".");
-        dirent::put(&mut bytes, 12, size - 12, above, kind, b"..");
+        dirent::put(&mut bytes, 12, dirent::SECTOR - 12, above, kind, b"..");
+        dirent::free_sectors(&mut bytes, dirent::SECTOR);
         self.cache.put(block, Class::Directory, bytes.into(), new);
         self.change_inode(inode, |state| {
             (state.fields.size, state.fields.links) = (size as u64, 2)

@@ -14,14 +14,11 @@ use crate::memory::order::Thing;
 use crate::operations::directory::{Near, Place};
 use crate::operations::names::{Locked, MOST_LINKS};
 
-/// Number of bytes that every disk writes atomically.
-const SECTOR: usize = 512;
-
 /// Returns whether two versions of a block differ in at most one sector.
 fn is_one_sector(before: &[u8], after: &[u8]) -> bool {
     before
-        .chunks(SECTOR)
-        .zip(after.chunks(SECTOR))
+        .chunks(dirent::SECTOR)
+        .zip(after.chunks(dirent::SECTOR))
         .filter(|(before, after)| before != after)
         .count()
         <= 1
