@@ -114,6 +114,66 @@ fn deadlock_at_the_limit_is_reported() {
     under("starvation::deadlock_at_the_limit_is_reported", &ALL, body, told);
 }
 
+/// Without an event source a wait in a lock of std keeps the only VP, on which the sender would
+/// run.
+#[test]
+fn deadlock_without_a_source_is_reported() {
+    let body = |_| {
+        let builder = Runtime::builder().vps(1).on_deadlock(OnDeadlock::Abort);
+        builder.build().expect("a runtime").run(|| {
+            if one_to_one() {
+                return eprintln!("\n[skip] microprocesses are kernel threads here");
+            }
+            let (sends, receives) = std::sync::mpsc::channel();
+            let sender = thread::spawn(move || sends.send(7).expect("it is awaited"));
+            assert_eq!(receives.recv(), Ok(7));
+            sender.join().expect("no panic");
+        });
+    };
+    let told = |source: Events, ended: &kumihimo_tests::process::Ended| {
+        let said = &ended.stderr;
+        if said.contains("[skip]") {
+            return;
+        }
+        assert!(!ended.status.success(), "under {source}: {said}");
+        for words in [
+            "kumihimo: deadlock: calls outside of the runtime have held virtual processors for ",
+            "1 microprocesses are runnable",
+            "and holds virtual processor 0",
+            "use another event source (KUMI_EVENTS)",
+        ] {
+            assert!(said.contains(words), "under {source}, {words:?}: {said}");
+        }
+    };
+    under("starvation::deadlock_without_a_source_is_reported", &[Events::Off], body, told);
+}
+
+/// A thread outside of the runtime may end the wait.
+#[test]
+fn wait_for_another_thread_is_no_deadlock_without_a_source() {
+    let body = |_| {
+        let builder = Runtime::builder().vps(1).on_deadlock(OnDeadlock::Abort);
+        builder.build().expect("a runtime").run(|| {
+            let (sends, receives) = std::sync::mpsc::channel();
+            let runnable = thread::spawn(|| ());
+            let outside = std::thread::Builder::new().spawn(move || {
+                // Longer than a deadlock is left unreported.
+                std::thread::sleep(Duration::from_secs(3));
+                sends.send(7).expect("it is awaited");
+            });
+            assert_eq!(receives.recv(), Ok(7));
+            runnable.join().expect("no panic");
+            outside.expect("a thread").join().expect("no panic");
+        });
+    };
+    let check = |source, ended: &kumihimo_tests::process::Ended| {
+        crate::under::well(source, ended);
+        assert!(!ended.stderr.contains("deadlock"), "{}", ended.stderr);
+    };
+    let name = "starvation::wait_for_another_thread_is_no_deadlock_without_a_source";
+    under(name, &[Events::Off], body, check);
+}
+
 /// Blocking calls that return must not be reported as a deadlock.
 #[test]
 fn returning_calls_free_kernel_threads_for_the_others() {

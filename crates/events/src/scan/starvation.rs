@@ -1,4 +1,5 @@
-//! Starvation: the limit on kernel threads is reached and every kernel thread sleeps.
+//! Starvation: every kernel thread sleeps, and some keep their VPs, because the limit on kernel
+//! threads is reached or the event source reports no sleeps.
 //!
 //! No kernel thread is at fault, so none is overridden: each keeps its VP until its call returns.
 //! But the calls may wait for a microprocess that itself waits for a VP, and then none of them
@@ -10,12 +11,22 @@ use std::time::Duration;
 
 use crate::linux::watch::{self, CpuClock, Tid};
 use crate::pool::kernel::Kernel;
-use crate::pool::sched::{Starved, StarvedReply, UserScheduler};
+use crate::pool::sched::{Starved, StarvedCause, StarvedReply, UserScheduler};
+use crate::source::Kind;
 
 /// The time without progress before starvation is reported.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest time between two scans. A scan reads two files of /proc for each kernel thread.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(8);
+
+/// All kernel threads sleep, and at least one keeps its VP meanwhile.
+struct AllSleep {
+    cause: StarvedCause,
+    /// The CPU time of the kernel threads until now.
+    ran: u64,
+    /// No VP is idle.
+    all_kept: bool,
+}
 
 /// The watchdog's state between two scans.
 #[derive(Debug, Default)]
@@ -76,26 +87,40 @@ impl Kernel {
         if !seen.is_due(elapsed) {
             return;
         }
-        let progress =
-            self.cpu_time_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
-        if let Some(since) = seen.note(progress) {
+        let found = self.all_sleep();
+        let hand_offs = self.hand_offs.load(Ordering::Relaxed);
+        let since = seen.note(found.as_ref().map(|all| (all.ran, hand_offs)));
+        if let (Some(all), Some(since)) = (found, since) {
             let mut sleepers = self.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0);
-            let for_good =
-                sleepers.all(|slot| Kernel::wait_site(slot).is_some_and(|site| site.is_endless));
-            seen.obey(scheduler.starved(Starved { since, for_good }));
+            let for_good = all.all_kept
+                && sleepers.all(|slot| Kernel::wait_site(slot).is_some_and(|site| site.is_endless));
+            seen.obey(scheduler.starved(Starved { since, for_good, cause: all.cause }));
         }
     }
 
-    /// Returns the CPU time of all kernel threads, if every one sleeps outside of the user
-    /// scheduler.
-    fn cpu_time_if_all_sleep(&self) -> Option<u64> {
-        if !self.is_short_of_threads() {
+    /// Returns what is known of the kernel threads if all of them sleep and some keep their VPs.
+    fn all_sleep(&self) -> Option<AllSleep> {
+        let cause = if self.is_short_of_threads() {
+            StarvedCause::ThreadLimit
+        } else if self.source() == Kind::Off {
+            StarvedCause::NoSource
+        } else {
             return None;
-        }
-        let carriers = self.carriers.all().filter(|index| *index != 0);
+        };
         // Carriers first: there are few of them.
-        for index in carriers {
-            self.sleeps_unreported(index)?;
+        let (mut kept, mut idle) = (false, false);
+        for index in self.carriers.all().filter(|index| *index != 0) {
+            if self.sleeps_unreported(index).is_some() {
+                kept = true;
+            } else if cause == StarvedCause::NoSource && self.watchdog.rests(index) {
+                // Another VP takes no work from a queue whose VP is kept.
+                idle = true;
+            } else {
+                return None;
+            }
+        }
+        if !kept {
+            return None;
         }
         let mut ran = 0u64;
         for slot in self.slots() {
@@ -108,7 +133,7 @@ impl Kernel {
                 );
             }
         }
-        Some(ran)
+        Some(AllSleep { cause, ran, all_kept: !idle })
     }
 }
 

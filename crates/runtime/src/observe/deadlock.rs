@@ -67,15 +67,18 @@ impl Instance {
             return None;
         }
         // A kernel thread can begin to wait without a switch: the next look doubles the silence.
-        let is_in_pool =
-            |tid| self.kernel.slots().any(|slot| slot.tid.load(Ordering::Relaxed) == tid);
-        if other_threads::may_wake(is_in_pool) {
+        if other_threads::may_wake(|tid| self.is_in_pool(tid)) {
             return Some(waited.min(LONGEST_PERIOD));
         }
         if !self.deadlock_seen.swap(true, Ordering::Relaxed) {
             report(self);
         }
         None
+    }
+
+    /// Whether the kernel thread `tid` belongs to the runtime's pool.
+    pub(crate) fn is_in_pool(&self, tid: u32) -> bool {
+        self.kernel.slots().any(|slot| slot.tid.load(Ordering::Relaxed) == tid)
     }
 }
 

@@ -1,15 +1,17 @@
-//! Starvation reports: the limit on kernel threads is reached, and every thread sleeps in a call
-//! outside of the runtime, while runnable microprocesses or expired timers wait for a VP.
+//! Starvation reports: kernel threads that sleep in calls outside of the runtime keep their VPs,
+//! while runnable microprocesses or expired timers wait for a VP.
 //!
-//! The kernel's half detects the state ([`kumihimo_events::sched::Starved`]). If every thread waits
-//! on a futex without a timeout, the report calls it a deadlock and [`OnDeadlock::Abort`] ends the
-//! process. Otherwise a call may still return, and scheduling resumes when it does.
+//! They keep them because the limit on kernel threads is reached, or because the event source is
+//! `off`. The kernel's half detects the state ([`kumihimo_events::sched::Starved`]). If every
+//! thread waits on a futex without a timeout, those of the program outside of the runtime included,
+//! the report calls it a deadlock and [`OnDeadlock::Abort`] ends the process. Otherwise a call may
+//! still return, and scheduling resumes when it does.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kumihimo_events::sched::{Starved, StarvedReply};
+use kumihimo_events::sched::{Starved, StarvedCause, StarvedReply};
 use kumihimo_events::{Kernel, Slot};
 use kumihimo_resource::id::Printed;
 
@@ -18,6 +20,7 @@ use crate::kernel_thread::gs_record::ANNOUNCED;
 use crate::memory::pool;
 use crate::microprocess::identity;
 use crate::microprocess::protocol::state::Phase;
+use crate::observe::other_threads;
 use crate::scheduler::instance::Instance;
 use crate::scheduler::thread_place;
 
@@ -36,15 +39,25 @@ impl Instance {
         if runnable + due == 0 {
             return StarvedReply::NothingWaits;
         }
-        if !starved.for_good && starved.since < LONG {
+        let for_good = starved.for_good && !other_threads::may_wake(|tid| self.is_in_pool(tid));
+        if !for_good && starved.since < LONG {
             return StarvedReply::Later;
         }
-        let what = if starved.for_good { "deadlock" } else { "starvation" };
+        let what = if for_good { "deadlock" } else { "starvation" };
+        let since = starved.since.as_secs_f64();
+        let why = match starved.cause {
+            StarvedCause::ThreadLimit => format!(
+                "the limit of {} is reached and all of them have slept for {since:.1} s in calls outside of the runtime",
+                self.kernel.limit()
+            ),
+            StarvedCause::NoSource => format!(
+                "calls outside of the runtime have held virtual processors for {since:.1} s, which the event source `off` does \
+                 not see"
+            ),
+        };
         let mut text = format!(
-            "kumihimo: {what}: the limit of {} is reached and all of them have slept for {:.1} s in calls outside of the \
-             runtime, while {runnable} microprocesses are runnable and timers of {due} virtual processors have expired:\n",
-            self.kernel.limit(),
-            starved.since.as_secs_f64()
+            "kumihimo: {what}: {why}, while {runnable} microprocesses are runnable and timers of {due} virtual processors have \
+             expired:\n"
         );
         let all: Vec<_> =
             self.kernel.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0).collect();
@@ -56,11 +69,16 @@ impl Instance {
         if more != 0 {
             let _ = writeln!(text, "  ... and {more} more");
         }
-        text.push_str(
-            "  raise the limit, or block fewer microprocesses at a time: locks of kumihimo::sync need no kernel thread to wait\n",
-        );
+        text.push_str(match starved.cause {
+            StarvedCause::ThreadLimit => {
+                "  raise the limit, or block fewer microprocesses at a time: locks of kumihimo::sync need no kernel thread to wait\n"
+            }
+            StarvedCause::NoSource => {
+                "  use another event source (KUMI_EVENTS), announce such calls by thread::blocking, or use locks of kumihimo::sync\n"
+            }
+        });
         eprint!("{text}");
-        if starved.for_good && self.settings.on_deadlock == OnDeadlock::Abort {
+        if for_good && self.settings.on_deadlock == OnDeadlock::Abort {
             std::process::abort();
         }
         StarvedReply::Done

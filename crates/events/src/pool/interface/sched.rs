@@ -21,14 +21,26 @@ pub enum Tick {
     Rest(Option<Duration>),
 }
 
-/// Starvation: the pool is empty, no kernel thread can be started, and every one sleeps outside of
-/// the user scheduler.
+/// Starvation: kernel threads that sleep outside of the user scheduler keep their VPs, and no
+/// kernel thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Starved {
     /// The time since a kernel thread last ran.
     pub since: std::time::Duration,
-    /// Every thread waits on a futex without a timeout, so that only this process can wake it.
+    /// Every VP is kept, and every thread waits on a futex without a timeout, so that only this
+    /// process can wake it.
     pub for_good: bool,
+    /// The reason why no other kernel thread takes the VPs over.
+    pub cause: StarvedCause,
+}
+
+/// The reason why a kernel thread keeps its VP while it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StarvedCause {
+    /// The pool is empty, and no kernel thread can be started.
+    ThreadLimit,
+    /// The event source is [`Kind::Off`](crate::source::Kind::Off), so nothing reports the sleep.
+    NoSource,
 }
 
 /// The time of the next report of starvation, if starvation lasts.
