@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Returns CLOCK_MONOTONIC in nanoseconds.
+use rustix::time::{ClockId, clock_gettime};
+
+/// Returns CLOCK_MONOTONIC in nanoseconds, by the function of vdso(7).
 pub(crate) fn monotonic() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live timespec; CLOCK_MONOTONIC always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

@@ -2,12 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Returns CLOCK_MONOTONIC in nanoseconds: the clock that all address spaces of the machine share.
+///
+/// Calls the function of vdso(7), not the C library's, which is replaced for the CPU clocks of
+/// microprocesses.
 #[must_use]
+#[inline]
 pub fn monotonic() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a live timespec to be written; the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
