@@ -1,9 +1,14 @@
 //! Microprocesses, end to end: spawn, join, yield, park, panic, scope, blocking, cancel.
 
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kumihimo_runtime::any_ready::wait_any;
+use kumihimo_runtime::park::{self, Wait};
+use kumihimo_runtime::readiness::{Interest, Source};
 use kumihimo_runtime::runtime::Events;
 use kumihimo_runtime::thread::{self, Builder};
 use kumihimo_runtime::{NoEvents, cancel, runtime};
@@ -162,6 +167,39 @@ fn cancelled_microprocess_unwinds() {
         thread::yield_now();
         h.cancel();
         assert!(h.join().unwrap_err().is::<cancel::Cancelled>());
+    });
+}
+
+/// The permit of a cancellation may be taken by a wait that is no cancellation point, or together
+/// with the event that another wait was for.
+#[test]
+fn waits_see_a_cancellation_whose_permit_is_taken() {
+    fn cancel_without_permit() {
+        cancel::masked(|| {
+            thread::current().cancel();
+            park::park(Wait::Park, None);
+        });
+    }
+    fn is_cancelled<T>(waits: thread::JoinHandle<T>) -> bool {
+        // A VP without work would wake long waits, to trim their stacks.
+        (0..100_000).take_while(|_| !waits.is_finished()).for_each(|_| thread::yield_now());
+        waits.is_finished() && waits.join().is_err_and(|payload| payload.is::<cancel::Cancelled>())
+    }
+    on_runtime_of(runtime::Runtime::builder().vps(1), || {
+        let (silent, _peer) = UnixStream::pair().unwrap();
+        let fd = silent.as_raw_fd();
+        let one = thread::spawn(move || {
+            let source = Source::new(fd);
+            cancel_without_permit();
+            source.wait(Interest::Read, source.seen(Interest::Read), None)
+        });
+        assert!(is_cancelled(one), "in a wait for one descriptor");
+        let any = thread::spawn(move || {
+            let source = Source::new(fd);
+            cancel_without_permit();
+            wait_any(&[(&source, Interest::Read, source.seen(Interest::Read))], None)
+        });
+        assert!(is_cancelled(any), "in a wait for any of several descriptors");
     });
 }
 

@@ -289,8 +289,9 @@ impl<Q, R> Address<Q, R> {
         });
         let why = Wait::Message(ptr::from_ref(core).addr());
         if deadline.is_none() && signal.get().is_none() {
-            // `point` above has checked for cancellation. A later request has left a permit, with
-            // which `park` returns at once.
+            // Once more: a cancellation since the check above leaves one permit, which a nap on
+            // the spin lock may have taken.
+            point();
             park(why, None);
         }
         let mut outcome = waitlist::wait_cancellable(&signal, why, deadline);

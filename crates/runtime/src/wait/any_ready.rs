@@ -35,7 +35,8 @@ pub fn wait_any(all: &[Awaited<'_>], deadline: Option<Instant>) -> io::Result<()
         for (entry, interest, _) in &entries {
             lock(&entry.waiters).enrol(*interest, &me);
         }
-        if !entries.iter().any(is_ready) {
+        // A cancellation leaves one permit, which an earlier wait of the caller may have taken.
+        if !entries.iter().any(is_ready) && !cancel::would_unwind() {
             park::park(Wait::Descriptors, deadline);
         }
         let is_over = entries.iter().any(is_ready) || cancel::would_unwind() || interrupt::is_due();

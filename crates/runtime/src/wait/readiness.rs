@@ -117,14 +117,16 @@ impl Source {
                 }
                 waiters.enrol(interest, &me);
             }
-            park::park(why, deadline);
-            // An edge removes the waiters that it wakes from the list.
-            if entry.edges(interest) != seen.0 {
-                return Ok(());
-            }
+            // Before the park: a cancellation leaves one permit, which the caller's last wait may
+            // have taken together with an edge whose data another thread has read since.
             if crate::wait::cancel::would_unwind() {
                 lock(&entry.waiters).strike(interest, &me);
                 crate::wait::cancel::point();
+                return Ok(());
+            }
+            park::park(why, deadline);
+            // An edge removes the waiters that it wakes from the list.
+            if entry.edges(interest) != seen.0 {
                 return Ok(());
             }
             if crate::wait::interrupt::is_due() {
