@@ -248,15 +248,10 @@ impl Builder {
         scope: Option<&ScopeData>,
         on_block: Option<&'a dyn Fn(usize)>,
     ) -> io::Result<Plan<'a>> {
-        if Carrier::current().is_none() {
-            if crate::kernel_thread::fork::is_child() {
-                return Err(io::Error::new(
-                    io::ErrorKind::Unsupported,
-                    "this process was forked from one that ran a runtime: no microprocess can start here before exec",
-                ));
-            }
-            runtime::ensure()?;
-        }
+        let kind = match Carrier::current() {
+            Some(carrier) => carrier.vp().instance().default_kind,
+            None => default_kind_outside()?,
+        };
         // A child of a bound microprocess inherits what that one's kernel thread has: a filter,
         // credentials, namespaces. Only a thread that this kernel thread starts does.
         if Instance::one_to_one() || bind::is_bound() || foreign_thread::is_one_to_one() {
@@ -265,16 +260,16 @@ impl Builder {
         if self.bound {
             instance::visit(|instance| instance.map_or(Ok(()), bind::check_room))?;
         }
-        let mut order = self.order()?;
+        let mut order = self.order(kind)?;
         order.on_block = on_block;
         order.deadline = cancel::earlier(order.deadline, scope.and_then(ScopeData::deadline));
         Ok(Plan::Microprocess(order))
     }
 
     #[cfg_attr(not(debug_assertions), inline(always))]
-    fn order<'a>(self) -> io::Result<SpawnRequest<'a>> {
+    fn order<'a>(self, default: SlotKind) -> io::Result<SpawnRequest<'a>> {
         let kind = match (self.stack_size, self.lean) {
-            (None, false) => default_kind()?,
+            (None, false) => default,
             (size, lean) => SlotKind::for_stack(size.unwrap_or_else(default_stack), lean)?,
         };
         let name = self.name.map(|name| {
@@ -307,16 +302,16 @@ enum Plan<'a> {
     },
 }
 
-#[inline]
-fn default_kind() -> io::Result<crate::memory::pool::SlotKind> {
-    match Carrier::current() {
-        Some(carrier) => Ok(carrier.vp().instance().default_kind),
-        None => default_kind_outside(),
-    }
-}
-
+/// Returns the default kind for a caller without a VP. Starts a runtime if there is none.
 #[cold]
-fn default_kind_outside() -> io::Result<crate::memory::pool::SlotKind> {
+fn default_kind_outside() -> io::Result<SlotKind> {
+    if crate::kernel_thread::fork::is_child() {
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this process was forked from one that ran a runtime: no microprocess can start here before exec",
+        ));
+    }
+    runtime::ensure()?;
     instance::visit(|i| i.map(|i| i.default_kind))
         .map_or_else(|| SlotKind::for_stack(DEFAULT_STACK, false), Ok)
 }

@@ -48,7 +48,8 @@ pub(crate) struct Instance {
     pub(crate) trace: Option<Arc<Session>>,
     pub(crate) default_kind: SlotKind,
     clock: Instant,
-    /// CLOCK_MONOTONIC at the time of `clock`, in nanoseconds.
+    /// CLOCK_MONOTONIC just after the time of `clock`, in nanoseconds. So this instance's clock is
+    /// never ahead of a deadline.
     epoch: u64,
     /// Number of VPs whose kernel threads are stuck in the scheduler (see
     /// [`kumihimo_events::watchdog`]), plus the number of retired ones.
@@ -309,7 +310,7 @@ impl Instance {
     /// Returns the time on this instance's clock, in nanoseconds.
     #[inline(never)]
     pub(crate) fn now(&self) -> u64 {
-        self.clock.elapsed().as_nanos() as u64
+        clock::monotonic() - self.epoch
     }
 
     /// Converts a time of this instance's clock to CLOCK_MONOTONIC nanoseconds, which all address

@@ -185,7 +185,7 @@ impl Carrier {
         }
         let vp = self.vp();
         let after = vp.after_switch.replace(AfterSwitch::Nothing);
-        // The two most frequent actions are compared first: branches are predicted better than a
+        // The most frequent actions are compared first: branches are predicted better than a
         // jump through a table.
         if after == AfterSwitch::Nothing {
             return self;
@@ -195,6 +195,8 @@ impl Carrier {
         let by = unsafe { &*vp.left_by.get() };
         if after == AfterSwitch::Park {
             vp.commit_park(by);
+        } else if after == AfterSwitch::FinishToJoiner {
+            self.after_finish(by, Some(self.kernel_thread().current.get()));
         } else {
             self.arrive_otherwise(after, by);
         }
@@ -221,9 +223,7 @@ impl Carrier {
             AfterSwitch::Requeue(why) => vp.make_ready(by, why, Origin::Yield),
             AfterSwitch::RequeueFront => vp.make_ready_front(by),
             AfterSwitch::Finish => self.after_finish(by, None),
-            AfterSwitch::FinishToJoiner => {
-                self.after_finish(by, Some(self.kernel_thread().current.get()));
-            }
+            AfterSwitch::FinishToJoiner => unreachable!("`arrive` performs it"),
             AfterSwitch::Suspend => vp.suspend_after_switch(by),
         }
     }
