@@ -20,8 +20,10 @@ use kumihimo_trace::session::{self, Session};
 
 use crate::config::Settings;
 use crate::microprocess::after_switch::AfterSwitch;
+use crate::microprocess::lock_layout::{self, HolderWord};
 use crate::microprocess::record::{Mp, Ref};
 use crate::microprocess::wait_reason::Wait;
+use crate::microprocess::waiter::{Waiter, thread_of_mark};
 use crate::process::board;
 
 /// The session that the end of the process must finish, if it is not finished before.
@@ -135,6 +137,7 @@ fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, after: AfterSwit
         AfterSwitch::RequeueFront => Cause::ChildFirst as u8,
         AfterSwitch::Finish | AfterSwitch::FinishToJoiner => Cause::Ended as u8,
         AfterSwitch::Park => {
+            me.into_iter().for_each(|me| note_lock(ring, me));
             record.wait = me.map_or(0, |me| me.wait_kind.load(Relaxed) & Wait::KIND);
             Cause::Parked as u8
         }
@@ -144,6 +147,55 @@ fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, after: AfterSwit
         }
     };
     ring.put(record);
+}
+
+/// Records the lock that `me` waits for, if it is one, and its holder. On the stack of `me`.
+///
+/// Every park states its object before (`Vp::note_wait`), so the wait is the present one. A frame
+/// of `me` borrows the lock, whose word therefore contains a mark and can be followed.
+fn note_lock(ring: &Ring, me: &Mp) {
+    let Some(wait) = me.waits_for().filter(|wait| lock_layout::is_lock(*wait)) else { return };
+    let (kind, at) = wait.encode();
+    ring.put(Record { id: at as u64, wait: kind, ..Record::new(Kind::WaitsFor) });
+    // The C library's locks state a number, whose microprocess only a pass over all would find.
+    let word = match lock_layout::is_of_c_library(wait) {
+        // SAFETY: the frame that borrows the lock lasts until the wait is over.
+        false => lock_layout::read(wait, |at, out| unsafe { load(at, out) }),
+        true => None,
+    };
+    let Some(HolderWord::Mark(mark)) = word else { return };
+    let held = Record::new(Kind::HeldBy);
+    if let Some(thread) = thread_of_mark(mark) {
+        ring.put(Record { arg: thread.cast_unsigned(), ..held });
+    } else if let Some(holder) = Waiter::of_mark(mark) {
+        ring.put(Record { id: holder.id(), ..held });
+    }
+}
+
+/// Loads words of a lock, each at once, so that a mark is never half of two. Returns the number of
+/// bytes: 0 if the address or the length is not that of words.
+///
+/// # Safety
+/// The lock is alive.
+unsafe fn load(at: usize, out: &mut [u8]) -> usize {
+    use std::ptr::with_exposed_provenance as pointer;
+    use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+    if !at.is_multiple_of(align_of::<AtomicU64>()) {
+        return 0;
+    }
+    for (i, part) in out.chunks_mut(8).enumerate() {
+        let at = at + 8 * i;
+        // SAFETY: the caller's promise; aligned, as checked above. Locks access these words as
+        // atomics only.
+        unsafe {
+            match part.len() {
+                8 => part.copy_from_slice(&(*pointer::<AtomicU64>(at)).load(Relaxed).to_ne_bytes()),
+                4 => part.copy_from_slice(&(*pointer::<AtomicU32>(at)).load(Relaxed).to_ne_bytes()),
+                _ => return 0,
+            }
+        }
+    }
+    out.len()
 }
 
 /// Notes why the running microprocess gives way; the next switch record gets the reason.

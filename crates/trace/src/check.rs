@@ -5,9 +5,11 @@
 //! and how inversions are counted.
 
 pub(crate) mod board_order;
+mod finding;
 pub mod priority_order;
 mod verdict;
 
+pub use finding::{Finding, FindingKind};
 pub use verdict::Verdict;
 
 use std::collections::hash_map::Entry;
@@ -18,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::capture::record::{WAIT_RESUME, WAITS};
-use crate::format::names::{LOST, NAMES, SPAWNED, State};
+use crate::format::names::{LOST, NAMES, OVERRIDDEN, SPAWNED, State};
 use crate::format::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::read::{Event, Of, Reader, Track};
 use board_order::Merge;
@@ -63,6 +65,9 @@ pub struct Report {
     pub overlaps: Vec<String>,
     /// Number of contradictions.
     pub overlap_count: u64,
+    /// The first thousand findings of each run, in the order of their starts. The longest
+    /// inversions within the bound are among them.
+    pub findings: Vec<Finding>,
     /// Number of lost records.
     pub lost: u64,
     /// Whether every run is complete.
@@ -261,6 +266,14 @@ impl Checker {
         };
         if let Some(wrong) = run.take(event, track) {
             self.overlap_count += 1;
+            run.steps.findings.add(Finding {
+                run: track.run,
+                track: event.track,
+                from: event.at,
+                to: event.at,
+                kind: FindingKind::Contradiction,
+                text: format!("{}: {wrong}", track.name),
+            });
             if self.overlaps.len() < DESCRIBED {
                 self.overlaps.push(format!(
                     "at {:.3} us: {}: {wrong}",
@@ -289,12 +302,13 @@ impl Checker {
             untold: false,
             overlaps: self.overlaps,
             overlap_count: self.overlap_count,
+            findings: Vec::new(),
             lost: 0,
             ends: !self.runs.is_empty(),
         };
         let mut runs: Vec<_> = self.runs.drain().collect();
         runs.sort_unstable_by_key(|(uuid, _)| *uuid);
-        for (_, run) in runs {
+        for (_, mut run) in runs {
             report.vps = report.vps.max(run.steps.vps());
             report.microprocesses += run.spawned;
             report.steps += run.steps.steps;
@@ -304,6 +318,7 @@ impl Checker {
             report.untold |= run.levels.len() > 1 && run.steps.steps == 0;
             report.lost = report.lost.saturating_add(run.lost);
             report.ends &= run.ended;
+            report.findings.extend(run.steps.all_findings());
             longer(&mut report.kept, run.steps.kept);
             longer(&mut report.missed, run.steps.missed);
         }
@@ -372,16 +387,33 @@ impl Run {
                 open.pop().is_none().then(|| "a state ends that has not started".to_owned())
             }
             INSTANT => {
-                self.instant(event);
+                self.instant(event, track);
                 None
             }
             _ => None,
         }
     }
 
-    fn instant(&mut self, event: &Event) {
+    fn instant(&mut self, event: &Event, track: &Track) {
+        let found = |kind, text| Finding {
+            run: track.run,
+            track: event.track,
+            from: event.at,
+            to: event.at,
+            kind,
+            text,
+        };
         if &*event.name == NAMES[LOST] {
-            self.lost = self.lost.saturating_add(event.number("count").unwrap_or(1));
+            let lost = event.number("count").unwrap_or(1);
+            self.lost = self.lost.saturating_add(lost);
+            let writer = event.text("writer").unwrap_or("?");
+            let text = format!("{lost} records of {writer} found no room before this moment");
+            self.steps.findings.add(found(FindingKind::Lost, text));
+        } else if &*event.name == NAMES[OVERRIDDEN] {
+            let text =
+                format!("{} was overridden: its thread is stuck in the scheduler", track.name);
+            self.steps.findings.add(found(FindingKind::Stall, text));
+            self.steps.take(event);
         } else if &*event.name == NAMES[SPAWNED] {
             self.spawned += 1;
         } else if event.summary().is_some() {

@@ -13,10 +13,10 @@ use kumihimo_resource::id::{Printed, Serial};
 
 use crate::capture::record::{self, Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAITS};
 use crate::format::names::{
-    self, ASKED, BOARD, BOARD_ID, CARRIES, CHANGED, COUNT, ENDED, FIRST_SUM, FOR, GIVEN, ID, IDLE,
-    LEVEL, LOST, MICROS_GROUP, Name, OVERRIDDEN, OWN_PRIORITY, PREEMPTED, PRIORITY, PROCESS, PUT,
-    RESUMED, ROW, SENT, SETTLED, SETTLES, SPAWNED, SUMMARY, State, Summary, THREAD, THREADS_GROUP,
-    UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP, WHO, WHY, WRITER,
+    self, ASKED, BOARD, BOARD_ID, CARRIES, CHANGED, COUNT, ENDED, FIRST_SUM, FOR, GIVEN, HOLDER,
+    ID, IDLE, LEVEL, LOCK, LOST, MICROS_GROUP, Name, OVERRIDDEN, OWN_PRIORITY, PREEMPTED, PRIORITY,
+    PROCESS, PUT, RESUMED, ROW, SENT, SETTLED, SETTLES, SPAWNED, SUMMARY, State, Summary, THREAD,
+    THREADS_GROUP, UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP, WHO, WHY, WRITER,
 };
 use crate::format::packets::{NameRef, Packets, Value};
 use crate::format::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
@@ -70,6 +70,8 @@ struct Vp {
     current: Option<u64>,
     open: bool,
     thread: Option<u32>,
+    /// The lock that the running microprocess is about to wait for, and its holder.
+    lock: Vec<(Name, Value)>,
 }
 
 #[derive(Debug)]
@@ -111,6 +113,7 @@ impl<W: Write> Export<W> {
             current: None,
             open: false,
             thread: None,
+            lock: Vec::new(),
         });
         let vps: Vec<Vp> = vps.collect();
         let summary = Summary { vps: vps.len() as u64, ..Summary::default() };
@@ -154,7 +157,7 @@ impl<W: Write> Export<W> {
             Kind::Lost => self.lost(&record, on_vp.then_some(vp)),
             Kind::Sent => self.sent(SENT, &record, Some(record.level)),
             Kind::Put => self.sent(PUT, &record, None),
-            Kind::Held => self.parked(record.id, record.wait),
+            Kind::Held => self.parked(record.id, record.wait, Vec::new()),
             Kind::Overridden => {
                 if let Some(vp) = self.vps.get(record.arg as usize) {
                     self.packets.event(vp.track, INSTANT, NameRef::By(OVERRIDDEN), &[]);
@@ -164,6 +167,8 @@ impl<W: Write> Export<W> {
             // All other kinds belong to a VP.
             _ if !on_vp => {}
             Kind::Switch => self.switch(vp, &record),
+            Kind::WaitsFor => self.vps[vp].lock = vec![(LOCK, number(record.id))],
+            Kind::HeldBy => self.held_by(vp, &record),
             Kind::Runs => self.run(vp, &record),
             Kind::Blocked => self.blocked(vp, &record),
             Kind::Carried => self.carried(vp, &record),
@@ -300,10 +305,11 @@ impl<W: Write> Export<W> {
 
     /// Records the new state of the microprocess that leaves the VP.
     fn put_away(&mut self, vp: usize, record: &Record) {
+        let lock = std::mem::take(&mut self.vps[vp].lock);
         let Some(id) = self.vps[vp].current.take() else { return };
         let cause = Cause::from_number(record.cause);
         match cause {
-            Cause::Parked => self.parked(id, record.wait),
+            Cause::Parked => self.parked(id, record.wait, lock),
             Cause::Ended => {
                 self.summary.ended += 1;
                 self.leave(id);
@@ -321,9 +327,23 @@ impl<W: Write> Export<W> {
         }
     }
 
-    fn parked(&mut self, id: u64, wait: u8) {
+    fn parked(&mut self, id: u64, wait: u8, lock: Vec<(Name, Value)>) {
         let wait = WAITS.get(usize::from(wait)).unwrap_or(&"?");
-        self.enter(id, State::Parked, &[(FOR, (*wait).into())]);
+        let mut arguments = vec![(FOR, (*wait).into())];
+        arguments.extend(lock);
+        self.enter(id, State::Parked, &arguments);
+    }
+
+    /// Keeps the holder of a lock for the switch that follows.
+    fn held_by(&mut self, vp: usize, record: &Record) {
+        let holder = match record.id {
+            0 => format!("kernel thread {}", record.arg),
+            id => self.label(id),
+        };
+        // Without its lock, which was lost, the record says nothing.
+        if self.vps[vp].lock.len() == 1 {
+            self.vps[vp].lock.push((HOLDER, holder.as_str().into()));
+        }
     }
 
     /// Handles a microprocess that runs without a switch.

@@ -27,6 +27,7 @@ pub mod export;
 mod format;
 pub mod pprof;
 pub mod read;
+pub mod script;
 pub mod session;
 pub mod spool;
 #[cfg(test)]
@@ -34,7 +35,7 @@ mod tests;
 
 pub use capture::{clock, record, ring};
 pub use check::priority_order;
-pub use check::{Report, Together, Verdict, check, check_together};
+pub use check::{Checker, Finding, FindingKind, Report, Together, Verdict, check, check_together};
 pub use format::names::{State, Summary};
 pub use format::{names, perfetto, profile};
 pub use read::{Reader, summaries};

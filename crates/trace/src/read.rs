@@ -1,6 +1,6 @@
 //! Reader of the files that [`crate::export`] writes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -113,6 +113,8 @@ pub struct Reader<R> {
     interned: HashMap<u32, Interned>,
     /// All tracks described so far.
     pub tracks: HashMap<u64, Track>,
+    /// IDs of the processes whose runs are described so far.
+    pub pids: BTreeSet<u32>,
 }
 
 fn invalid(at: u64, why: impl std::fmt::Display) -> io::Error {
@@ -143,6 +145,7 @@ impl<R: BufRead> Reader<R> {
             packet: Vec::new(),
             interned: HashMap::new(),
             tracks: HashMap::new(),
+            pids: BTreeSet::new(),
         }
     }
 
@@ -237,6 +240,8 @@ impl<R: BufRead> Reader<R> {
                 _ => (Of::Group, parent.run),
             },
         };
+        let pid = track.process.as_ref().and_then(|process| process.pid);
+        self.pids.extend(pid.map(i32::cast_unsigned));
         let name = track
             .process
             .and_then(|process| process.process_name)

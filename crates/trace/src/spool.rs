@@ -20,6 +20,7 @@ use crate::capture::clock::Scale;
 use crate::capture::record::{Kind, NAME_MAX, Record, Words, add_piece};
 
 const MAGIC: [u8; 8] = *b"kumispl1";
+const VERSION: u32 = 1;
 const HEADER: usize = 32;
 const RECORD: usize = 24;
 /// Most VPs of a runtime.
@@ -57,7 +58,7 @@ impl Header {
         let text: String =
             self.about.iter().map(|(k, v)| format!("{}={}\n", clean(k), clean(v))).collect();
         let mut bytes = MAGIC.to_vec();
-        for word in [1u32, self.vps, self.pid, text.len() as u32] {
+        for word in [VERSION, self.vps, self.pid, text.len() as u32] {
             bytes.extend(word.to_le_bytes());
         }
         bytes.extend(self.offset.to_le_bytes());
@@ -69,10 +70,15 @@ impl Header {
         let mut head = [0u8; HEADER];
         file.read_exact(&mut head)?;
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
-        if head[..8] != MAGIC || word(8) != 1 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "not a spool of a Kumihimo trace",
+        let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        if head[..8] != MAGIC {
+            return refused("not a spool of a Kumihimo trace".to_owned());
+        }
+        if word(8) != VERSION {
+            return refused(format!(
+                "a spool of version {}, and this version of Kumihimo reads version {VERSION}; use \
+                 the kumi of the traced program's version",
+                word(8)
             ));
         }
         let mut text = String::new();
@@ -141,6 +147,9 @@ pub struct Spool {
 }
 
 impl Spool {
+    /// The first bytes of every spool.
+    pub const MAGIC: [u8; 8] = MAGIC;
+
     /// Reads the header and the positions of all chunks.
     ///
     /// # Errors

@@ -70,10 +70,16 @@ pub enum Kind {
     StickyBegin = 25,
     /// The sticky state of `id` ends: it waits for a VP, or in the runtime.
     StickyEnd = 26,
+    /// The running microprocess is about to wait for the lock at address `id`; `wait` is an index
+    /// into [`WAITS`]. [`Kind::Switch`] follows.
+    WaitsFor = 27,
+    /// The lock of the preceding [`Kind::WaitsFor`] is held by microprocess `id`, or by kernel
+    /// thread `arg` if `id` is 0.
+    HeldBy = 28,
 }
 
 impl Kind {
-    const ALL: [Kind; 26] = [
+    const ALL: [Kind; 28] = [
         Kind::Switch,
         Kind::Ready,
         Kind::Spawn,
@@ -100,6 +106,8 @@ impl Kind {
         Kind::Overridden,
         Kind::StickyBegin,
         Kind::StickyEnd,
+        Kind::WaitsFor,
+        Kind::HeldBy,
     ];
 }
 
@@ -335,12 +343,12 @@ mod tests {
         }
         assert_eq!(WAITS[usize::from(WAIT_KERNEL)], "kernel");
         assert_eq!(Record::from_words([0; 3]), None);
-        assert_eq!(Record::from_words([0, 0, 27]), None);
+        assert_eq!(Record::from_words([0, 0, 29]), None);
     }
 
     proptest! {
         #[test]
-        fn record_survives_a_round_trip(time: u64, id: u64, kind in 0usize..26, level: u8, cause: u8, wait: u8, arg: u32) {
+        fn record_survives_a_round_trip(time: u64, id: u64, kind in 0usize..28, level: u8, cause: u8, wait: u8, arg: u32) {
             let record = Record { kind: Kind::ALL[kind], time, id, level, cause, wait, arg };
             prop_assert_eq!(Record::from_words(record.words(time)), Some(record));
         }

@@ -35,6 +35,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 
+use super::finding::{Finding, FindingKind, Findings};
 use crate::format::names::{
     ARGUMENTS, ASKED, GIVEN, ID, LEVEL, NAMES, Name, OVERRIDDEN, PUT, SENT, SETTLED, SETTLES,
     WAITS, WHO,
@@ -159,6 +160,8 @@ struct Vp {
     highest: Streak,
     /// Number of steps of each VP during that streak; empty without one, as most VPs have none.
     of_all: Vec<u64>,
+    /// Positions of the findings for the streaks above, while they last.
+    found: [Option<usize>; 3],
 }
 
 impl Vp {
@@ -180,6 +183,10 @@ impl Vp {
 #[derive(Debug)]
 pub(crate) struct Steps {
     bound: u64,
+    run: u64,
+    /// Tracks of the VPs.
+    tracks: Vec<u64>,
+    pub(crate) findings: Findings,
     vps: Vec<Vp>,
     /// Indexed by track.
     index: HashMap<u64, usize>,
@@ -223,11 +230,15 @@ impl Steps {
             missed: Streak::default(),
             highest: Streak::default(),
             of_all: Vec::new(),
+            found: [None; 3],
         };
         let vps = uuids.iter().map(vp).collect();
         let index = uuids.iter().enumerate().map(|(i, uuid)| (*uuid, i)).collect();
         Ok(Steps {
             bound,
+            run,
+            tracks: uuids,
+            findings: Findings::default(),
             vps,
             index,
             steps: 0,
@@ -342,17 +353,50 @@ impl Steps {
             })
         };
         let behind = outranked.unwrap_or_default();
-        longer(&mut self.kept, found(Fault::Kept, kept.steps, kept.since, behind.clone()));
-        longer(&mut self.kept, found(Fault::Kept, by_all, highest.since, behind));
-        longer(
-            &mut self.missed,
-            found(
-                Fault::Missed,
-                missed.steps,
-                missed.since,
-                (who.to_owned(), name.clone(), level(runs)),
-            ),
-        );
+        let missed_behind = (who.to_owned(), name.clone(), level(runs));
+        let three = [
+            found(Fault::Kept, kept.steps, kept.since, behind.clone()),
+            found(Fault::Kept, by_all, highest.since, behind),
+            found(Fault::Missed, missed.steps, missed.since, missed_behind),
+        ];
+        for (i, inversion) in three.into_iter().enumerate() {
+            self.list(vp, i, inversion.as_ref(), beyond[i]);
+            let longest = if i < 2 { &mut self.kept } else { &mut self.missed };
+            longer(longest, inversion);
+        }
+    }
+
+    /// Lists an inversion that has just exceeded the bound, and extends one that did so before.
+    fn list(&mut self, vp: usize, i: usize, inversion: Option<&Inversion>, is_new: bool) {
+        let Some(it) = inversion.filter(|it| it.steps > self.bound) else {
+            self.vps[vp].found[i] = None;
+            return;
+        };
+        if is_new {
+            let finding = self.finding(it, FindingKind::Inversion, self.tracks[vp]);
+            self.vps[vp].found[i] = self.findings.add(finding);
+        } else if let Some(at) = self.vps[vp].found[i] {
+            let known = self.findings.get_mut(at);
+            known.to = it.to;
+            known.text = it.to_string();
+        }
+    }
+
+    fn finding(&self, it: &Inversion, kind: FindingKind, track: u64) -> Finding {
+        let text = it.to_string();
+        Finding { run: self.run, track, from: it.from, to: it.to, kind, text }
+    }
+
+    /// Returns the findings of the run, the longest inversions within the bound among them.
+    pub(crate) fn all_findings(&mut self) -> Vec<Finding> {
+        let within = [&self.kept, &self.missed].into_iter().flatten();
+        let within = within.filter(|it| it.steps <= self.bound).map(|it| {
+            let vp = self.vps.iter().position(|vp| vp.name == it.vp);
+            let track = vp.map_or(self.run, |vp| self.tracks[vp]);
+            self.finding(it, FindingKind::ShortInversion, track)
+        });
+        let within: Vec<Finding> = within.collect();
+        std::mem::take(&mut self.findings).sorted(within)
     }
 }
 

@@ -102,7 +102,7 @@ pub(crate) const BOARD: Name = 24;
 pub(crate) const OVERRIDDEN: Name = 25;
 
 /// The names of arguments, numbered like [`NAMES`].
-pub(crate) const ARGUMENTS: [&str; 31] = [
+pub(crate) const ARGUMENTS: [&str; 33] = [
     "vp",
     "level",
     "priority",
@@ -134,6 +134,8 @@ pub(crate) const ARGUMENTS: [&str; 31] = [
     "runs",
     "board",
     "process",
+    "lock",
+    "holder",
 ];
 pub(crate) const VP: Name = 0;
 pub(crate) const LEVEL: Name = 1;
@@ -163,6 +165,10 @@ pub(crate) const HAS: Name = 27;
 pub(crate) const RUNS: Name = 28;
 pub(crate) const BOARD_ID: Name = 29;
 pub(crate) const PROCESS: Name = 30;
+/// The address of the lock that a microprocess waits for.
+pub(crate) const LOCK: Name = 31;
+/// The holder of that lock.
+pub(crate) const HOLDER: Name = 32;
 
 pub(crate) const VPS_GROUP: &str = "Virtual processors";
 pub(crate) const THREADS_GROUP: &str = "Kernel threads";
@@ -273,7 +279,9 @@ mod tests {
             (HAS, "has"),
         ];
         let board = [(RUNS, "runs"), (BOARD_ID, "board"), (PROCESS, "process")];
-        for (number, name) in args.into_iter().chain(more).chain(steps).chain(slot).chain(board) {
+        let locks = [(LOCK, "lock"), (HOLDER, "holder")];
+        let all = args.into_iter().chain(more).chain(steps).chain(slot).chain(board).chain(locks);
+        for (number, name) in all {
             assert_eq!(ARGUMENTS[number], name);
         }
     }
