@@ -317,7 +317,7 @@ pub unsafe fn sigaction(
     before: *mut libc::sigaction,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { crate::machine::next_sigaction(signal, new, before) }
+    unsafe { crate::library::next_sigaction(signal, new, before) }
 }
 
 /// As signal(2) with `SIG_DFL`.

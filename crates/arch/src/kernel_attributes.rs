@@ -1,7 +1,9 @@
 //! Attributes of the calling kernel thread, by the system calls themselves.
 //!
 //! For the runtime's kernel threads. A program's calls of the C library mean the microprocess
-//! instead ([`crate::thread_attributes`]).
+//! instead ([`crate::thread_attributes`]). [`irrevocable`]: what no call sets back.
+
+pub mod irrevocable;
 
 use std::io;
 

@@ -5,25 +5,27 @@
 //!
 //! Each architecture has one folder, and exactly one folder is compiled in:
 //!
-//! - `x86_64/`: x86_64 Linux with glibc. Microprocesses have their own stacks and TLS blocks. If
-//!   the self-test fails, each microprocess is a kernel thread (1:1).
-//! - `fallback/`: every other Linux target (aarch64, musl). Each microprocess is a kernel thread
-//!   (1:1).
+//! - `x86_64/`, `aarch64/`: Linux with glibc on these processors. Microprocesses have their own
+//!   stacks and TLS blocks. If the self-test fails, each microprocess is a kernel thread (1:1).
+//!   `glibc/` has what both have in common.
+//! - `fallback/`: every other Linux target (musl, other processors). Each microprocess is a kernel
+//!   thread (1:1).
 //!
-//! Both folders provide the same modules with the same functions. `seam.rs` lists them, and the
+//! The folders provide the same modules with the same functions. `seam.rs` lists them, and the
 //! compiler checks the list on every target. The functions that only microprocesses need are
 //! unreachable in the fallback: [`tls::get`] reports [`tls::Kind::Kernel`], and [`tls::Tls::build`]
 //! fails with `Unsupported`.
 //!
-//! - [`cpu`]: the context switch; FS holds the address of the running TLS block, GS that of the
-//!   kernel thread's record.
+//! - [`cpu`]: the context switch; the thread pointer (FS on x86_64), which is the address of the
+//!   running TLS block; the kernel thread's record (GS on x86_64).
+//! - [`copy`]: copies of memory that another process may write at the same time.
 //! - [`tls`]: one block of thread-local storage for each microprocess, in the form of a thread
 //!   block of the C library.
 //! - [`inject`]: a call from a signal handler into the code that the signal interrupted;
 //!   [`regions`]: the code into which no call is injected.
 //! - [`interrupted`]: the registers that a signal handler receives.
 //! - [`thread_start`]: a thread that std prepares and a microprocess runs.
-//! - [`time`]: the time-stamp counter.
+//! - [`time`]: the processor's counter of time.
 //! - `program`: the functions of this crate that `crates/interpose` replaces once more.
 //! - [`kernel`]: system calls by the names of the C library.
 //! - [`descriptor`]: descriptors of the runtime, which a program may have closed.
@@ -42,28 +44,36 @@ compile_error!(
     "kumihimo-arch supports Linux only; on other systems, the crate kumihimo is built on std without it"
 );
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod x86_64;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 use x86_64 as machine;
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
+#[cfg(all(target_arch = "aarch64", target_env = "gnu"))]
+mod aarch64;
+#[cfg(all(target_arch = "aarch64", target_env = "gnu"))]
+use aarch64 as machine;
+
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu"))]
+mod glibc;
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu"))]
+use glibc as library;
+
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu")))]
 mod fallback;
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
-use fallback as machine;
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu")))]
+use {fallback as library, fallback as machine};
 
-pub use machine::{
-    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, system_call, thread_start, time, tls,
-    while_executing,
-};
+pub use library::{is_in_system_call, regions, system_call, thread_start, tls, while_executing};
+pub use machine::{HAS_MICROPROCESSES, copy, cpu, inject, interrupted, time};
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
-pub use machine::{is_in_system_call, program};
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu"))]
+pub use library::program;
 
 pub mod descriptor;
-pub mod irrevocable;
 pub mod kernel;
 pub mod kernel_attributes;
+pub use kernel_attributes::irrevocable;
 mod kind;
 pub mod lock;
 pub use lock::hold_still;

@@ -304,8 +304,8 @@ pub struct AltStack {
 /// # Errors
 /// Returns an error if memory is short or the caller is running on an alternate stack.
 pub fn alt_stack_for_this_thread() -> io::Result<AltStack> {
-    const GUARD: usize = 4096;
-    let bytes = (stack::minimum() + (32 << 10)).next_multiple_of(4096) + GUARD;
+    let guard = stack::page_size();
+    let bytes = (stack::minimum() + (32 << 10)).next_multiple_of(guard) + guard;
     // SAFETY: the mapping is new, and its lowest page becomes a guard.
     unsafe {
         let memory = libc::mmap(
@@ -320,11 +320,11 @@ pub fn alt_stack_for_this_thread() -> io::Result<AltStack> {
             return Err(io::Error::last_os_error());
         }
         let usable = libc::stack_t {
-            ss_sp: memory.wrapping_byte_add(GUARD),
+            ss_sp: memory.wrapping_byte_add(guard),
             ss_flags: 0,
-            ss_size: bytes - GUARD,
+            ss_size: bytes - guard,
         };
-        let guarded = match libc::mprotect(memory, GUARD, libc::PROT_NONE) {
+        let guarded = match libc::mprotect(memory, guard, libc::PROT_NONE) {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         };
@@ -344,7 +344,8 @@ impl Drop for AltStack {
         // mapped.
         unsafe {
             let now = kernel_attributes::swap_signal_stack(None);
-            let ours = now.is_ok_and(|now| now.ss_sp == self.memory.wrapping_byte_add(4096));
+            let ours =
+                now.is_ok_and(|now| now.ss_sp == self.memory.wrapping_byte_add(stack::page_size()));
             let disable = libc::SS_DISABLE;
             self.before.ss_flags &= disable;
             if !ours || kernel_attributes::swap_signal_stack(Some(&self.before)).is_ok() {

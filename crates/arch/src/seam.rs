@@ -3,15 +3,15 @@
 //! Each line names one item and its type. An architecture that lacks the item, or gives it another
 //! signature, does not compile. `x86_64/` is the reference and documents the semantics.
 
+use std::cell::Cell;
 use std::io;
+use std::thread::LocalKey;
 
 use libc::ucontext_t;
 
 use crate::kind::Kind;
-use crate::machine::{
-    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, system_call, thread_start, time, tls,
-    while_executing,
-};
+use crate::library::{is_in_system_call, regions, system_call, thread_start, tls, while_executing};
+use crate::machine::{HAS_MICROPROCESSES, copy, cpu, inject, interrupted, time};
 
 // cpu: contexts and switches.
 type Entry = extern "C" fn(*mut u8) -> !;
@@ -26,6 +26,7 @@ const _: [unsafe fn(*mut cpu::Context, cpu::Context, usize); 2] =
 
 // cpu: the running TLS block (FS) and the kernel thread's record (GS).
 const _: fn() -> bool = cpu::fsgsbase;
+const _: &str = cpu::BASES;
 const _: [fn() -> usize; 2] = [cpu::fs_base, cpu::gs_base];
 const _: [unsafe fn(usize); 2] = [cpu::set_fs_base, cpu::set_gs_base];
 const _: unsafe fn() -> *mut u8 = cpu::gs_word::<0>;
@@ -34,7 +35,11 @@ const _: unsafe fn() -> u32 = cpu::gs_load32::<0>;
 const _: unsafe fn() = cpu::gs_inc32::<0>;
 const _: unsafe fn() -> bool = cpu::gs_dec32::<0>;
 
+const _: [fn(usize) -> bool; 1] = [cpu::is_indivisible];
+const _: fn(&'static LocalKey<Cell<u8>>) -> u8 = cpu::read_local;
+
 // cpu: used by the portable modules of this crate.
+const _: fn() -> usize = cpu::page_size;
 const _: fn() -> usize = cpu::extended_state_bytes;
 const _: fn(*const u8) = cpu::prefetch;
 const _: fn() -> u32 = cpu::protection_keys;
@@ -55,6 +60,8 @@ const _: fn(thread_start::ThreadStart) -> bool = thread_start::ThreadStart::run_
 const _: fn() -> bool = time::has_steady_counter;
 const _: fn() -> u64 = time::counter;
 const _: unsafe fn(libc::c_long, [usize; 6]) -> isize = system_call;
+const _: fn(usize) -> bool = is_in_system_call;
+const _: unsafe fn(*mut u8, *const u8, usize) = copy::shared;
 const _: fn(fn(bool)) = while_executing;
 
 const _: bool = HAS_MICROPROCESSES;

@@ -26,24 +26,36 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use crate::cpu;
 use crate::lock::Lock;
 
+mod guard;
+use guard::guard;
+pub use guard::guard_kind;
+
 /// Bytes that a slot reserves, besides stack and TLS block, for the runtime's record of the
 /// microprocess. They are never returned to the system.
 pub const RECORD: usize = 512;
 
-const PAGE: usize = 4096;
+/// Size of the smallest slot with small pages.
 const MIN_SHIFT: u32 = 15;
 /// Largest size of a slab, unless a single slot is larger.
 const SLAB_MAX: usize = 64 << 20;
-/// From this slot size on, a slot's top and the next slot's guard share a page table; see
-/// `Pool::grow`.
-const TABLE_SPAN: usize = 2 << 20;
-const MADV_GUARD_INSTALL: libc::c_int = 102;
-/// The calling process, for `process_madvise` (Linux 6.14). A real pidfd would still refer to the
-/// parent after fork.
-const PIDFD_SELF: libc::c_long = -10001;
-const IOV_MAX: usize = 1024;
+/// Pages in the smallest slot.
+const MIN_PAGES: usize = 8;
 
-/// A slot size: about 32 KiB, 64 KiB, ... 1 GiB. [`Class::slot_size`] returns the exact size.
+/// Returns the address space that one page table covers: one page of entries of 8 bytes. From this
+/// slot size on, a slot's top and the next slot's guard share a page table; see `Pool::grow`.
+const fn table_span(page: usize) -> usize {
+    page / 8 * page
+}
+
+/// Returns the size of a page in bytes: 4, 16 or 64 KiB.
+#[inline(always)]
+pub(crate) fn page_size() -> usize {
+    cpu::page_size()
+}
+
+/// A slot size: about 32 KiB, 64 KiB, ... 1 GiB. [`Class::slot_size`] returns the exact size. A
+/// slot has eight pages at least: with pages of 16 or 64 KiB the smallest classes have the same
+/// size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Class(u8);
 
@@ -64,24 +76,37 @@ impl Class {
     /// The TLB selects a set by the low bits of the page number. With slots a power of two apart,
     /// the tops of all stacks would compete for a few sets, and a thousand switches in turn would
     /// miss the TLB a thousand times.
-    pub const fn slot_size(self) -> usize {
-        let size = self.power();
-        if size >= 128 << 10 && size < TABLE_SPAN { size + PAGE } else { size }
+    #[inline]
+    pub fn slot_size(self) -> usize {
+        self.slot_size_with(page_size())
     }
 
-    const fn power(self) -> usize {
-        1 << (MIN_SHIFT + self.0 as u32)
+    /// Returns the same for a system with pages of `page` bytes.
+    #[must_use]
+    pub const fn slot_size_with(self, page: usize) -> usize {
+        let size = self.power(page);
+        if size >= 128 << 10 && size < table_span(page) { size + page } else { size }
+    }
+
+    const fn power(self, page: usize) -> usize {
+        let size = 1 << (MIN_SHIFT + self.0 as u32);
+        if size < MIN_PAGES * page { MIN_PAGES * page } else { size }
     }
 
     /// Returns the size of the guard at the bottom of a slot in bytes: a sixteenth of the slot,
-    /// between 4 KiB and 64 KiB.
+    /// between a page and 64 KiB.
     ///
     /// Rust code probes every page of a large frame, so one page is enough for it; C code usually
     /// does not.
-    pub const fn guard_size(self) -> usize {
-        let part = self.power() / 16;
-        if part < PAGE {
-            PAGE
+    #[inline]
+    pub fn guard_size(self) -> usize {
+        self.guard_size_with(page_size())
+    }
+
+    const fn guard_size_with(self, page: usize) -> usize {
+        let part = self.power(page) / 16;
+        if part < page {
+            page
         } else if part > 64 << 10 {
             64 << 10
         } else {
@@ -90,8 +115,13 @@ impl Class {
     }
 
     /// Returns the bytes of stack that a slot offers beside a TLS block of `tls_bytes`.
-    pub const fn usable(self, tls_bytes: usize) -> usize {
-        (self.slot_size() - self.guard_size() - RECORD).saturating_sub(tls_bytes)
+    pub fn usable(self, tls_bytes: usize) -> usize {
+        self.usable_with(page_size(), tls_bytes)
+    }
+
+    const fn usable_with(self, page: usize, tls_bytes: usize) -> usize {
+        let stack = self.slot_size_with(page) - self.guard_size_with(page) - RECORD;
+        stack.saturating_sub(tls_bytes)
     }
 
     /// Returns the index of the class; the smallest class has index 0.
@@ -141,7 +171,10 @@ pub fn class_for(stack_size: usize, tls_bytes: usize) -> Result<Class, StackErro
         }
         index += 1;
     }
-    Err(StackError { requested: stack_size, largest: Class::MAX.usable(tls_bytes) & !(PAGE - 1) })
+    Err(StackError {
+        requested: stack_size,
+        largest: Class::MAX.usable(tls_bytes) & !(page_size() - 1),
+    })
 }
 
 /// Returns the smallest usable stack in bytes. It has room for one signal frame (`AT_MINSIGSTKSZ`),
@@ -357,7 +390,7 @@ impl Pool {
         // If a large slot ended at a multiple of the span of a page table, its top and its guard
         // would need a table each. The shift puts a slot's top and the next slot's guard into the
         // same table.
-        let shift = if slot >= TABLE_SPAN { Class::MAX.guard_size() } else { 0 };
+        let shift = if slot >= table_span(page_size()) { Class::MAX.guard_size() } else { 0 };
         loop {
             let bytes = count * slot + shift;
             // SAFETY: a new anonymous mapping at an address that the kernel chooses aliases
@@ -414,133 +447,6 @@ fn out_of_space(bytes: usize, slot: usize, err: &io::Error) -> io::Error {
     )
 }
 
-/// How guards are made: 0 is undecided, then from best to last resort. The value only rises.
-static GUARD_HOW: AtomicU8 = AtomicU8::new(0);
-const VECTORED: u8 = 1;
-const SINGLE: u8 = 2;
-const MPROTECT: u8 = 3;
-
-/// Returns the name of the method that makes guards on this machine, for reports.
-pub fn guard_kind() -> &'static str {
-    match guard_how() {
-        VECTORED => "MADV_GUARD_INSTALL, batched",
-        SINGLE => "MADV_GUARD_INSTALL",
-        _ => "mprotect",
-    }
-}
-
-fn guard_how() -> u8 {
-    match GUARD_HOW.load(Ordering::Relaxed) {
-        0 => {
-            let asked = kumihimo_config::get().lab.guard;
-            let forced = asked == Some(kumihimo_config::Guard::Mprotect);
-            let how = if forced { MPROTECT } else { probe_guard() };
-            GUARD_HOW.fetch_max(how, Ordering::Relaxed);
-            GUARD_HOW.load(Ordering::Relaxed)
-        }
-        how => how,
-    }
-}
-
-/// Tries the methods on a page of its own.
-fn probe_guard() -> u8 {
-    // SAFETY: maps, advises and unmaps a private page to which nothing else refers.
-    unsafe {
-        let page = libc::mmap(
-            std::ptr::null_mut(),
-            PAGE,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        );
-        if page == libc::MAP_FAILED {
-            return SINGLE;
-        }
-        let iov = libc::iovec { iov_base: page, iov_len: PAGE };
-        let how = if process_madvise(&[iov]) == PAGE as isize {
-            VECTORED
-        } else if libc::madvise(page, PAGE, MADV_GUARD_INSTALL) == 0 {
-            SINGLE
-        } else {
-            MPROTECT
-        };
-        libc::munmap(page, PAGE);
-        how
-    }
-}
-
-fn process_madvise(iov: &[libc::iovec]) -> isize {
-    // SAFETY: the vector is valid for the call. Guard advice only removes access to the named
-    // ranges, which the callers own.
-    unsafe {
-        crate::call!(
-            libc::SYS_process_madvise,
-            PIDFD_SELF,
-            iov.as_ptr(),
-            iov.len(),
-            MADV_GUARD_INSTALL as libc::c_long,
-            0,
-        ) as isize
-    }
-}
-
-/// Makes the guards of `count` slots starting at `first`, and returns how many it made.
-fn guard(class: Class, first: usize, count: usize) -> io::Result<usize> {
-    let size = class.guard_size();
-    let at = |i: usize| (first + i * class.slot_size()) as *mut libc::c_void;
-    let mut done = 0;
-    if guard_how() == VECTORED {
-        let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: size }; 64];
-        const { assert!(64 <= IOV_MAX) };
-        while done < count {
-            let n = (count - done).min(iov.len());
-            for (i, v) in iov[..n].iter_mut().enumerate() {
-                v.iov_base = at(done + i);
-            }
-            let bytes = process_madvise(&iov[..n]);
-            if bytes <= 0 {
-                break;
-            }
-            done += bytes as usize / size;
-            if (bytes as usize) < n * size {
-                break;
-            }
-        }
-    }
-    while done < count {
-        // SAFETY: the range is the guard of a slot that is not handed out yet.
-        let r = unsafe {
-            if guard_how() == MPROTECT {
-                libc::mprotect(at(done), size, libc::PROT_NONE)
-            } else {
-                libc::madvise(at(done), size, MADV_GUARD_INSTALL)
-            }
-        };
-        if r == 0 {
-            done += 1;
-            continue;
-        }
-        let err = io::Error::last_os_error();
-        if guard_how() != MPROTECT && err.raw_os_error() == Some(libc::EINVAL) {
-            GUARD_HOW.fetch_max(MPROTECT, Ordering::Relaxed);
-            continue;
-        }
-        if done > 0 {
-            break;
-        }
-        return Err(io::Error::new(
-            io::ErrorKind::OutOfMemory,
-            format!(
-                "cannot make the guard of a stack ({}, {size} bytes): {err}; raise vm.max_map_count \
-                 (each stack needs two mappings here) or start fewer microprocesses",
-                guard_kind()
-            ),
-        ));
-    }
-    Ok(done)
-}
-
 /// Returns a slot's memory to the system, except the `keep_below_top` bytes below `slot_end`,
 /// rounded up to whole pages. The released pages read as zero afterwards. Makes one system call;
 /// leaves guard and record in place.
@@ -550,7 +456,7 @@ fn guard(class: Class, first: usize, count: usize) -> io::Result<usize> {
 /// unused; in particular, `keep_below_top` must cover record, TLS block and every live stack frame.
 pub unsafe fn release_memory(slot_end: usize, class: Class, keep_below_top: usize) {
     let from = slot_end - class.slot_size() + class.guard_size();
-    let to = (slot_end - keep_below_top.max(RECORD)) & !(PAGE - 1);
+    let to = (slot_end - keep_below_top.max(RECORD)) & !(page_size() - 1);
     if from < to {
         // MADV_DONTNEED, unlike MADV_FREE, releases the memory at once and makes a reused stack
         // read as zero; madvise(2).
@@ -576,3 +482,6 @@ pub(crate) fn unlock_all() {
         p.lock.unlock();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! A program calls the C library to change the signal mask, the nice value or the credentials of
 //! "the calling thread". The kernel changes the kernel thread, which also runs other
-//! microprocesses. So this crate replaces these functions of the C library (`x86_64/interpose`),
+//! microprocesses. So this crate replaces these functions of the C library (`glibc/interpose`),
 //! and each first asks the runtime through [`ThreadAttributes`].
 
 use std::sync::OnceLock;

@@ -1,5 +1,9 @@
 //! C and C++ libraries with thread-local variables, loaded before and after a block is built.
-#![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+#![cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    target_env = "gnu"
+))]
 
 mod harness;
 
@@ -13,6 +17,12 @@ use harness::{Micro, again, pause};
 
 const STACK: usize = 256 << 10;
 
+/// The C or C++ compiler for the programs of this architecture.
+fn compiler(is_cpp: bool) -> String {
+    let (variable, name) = if is_cpp { ("CXX", "c++") } else { ("CC", "cc") };
+    std::env::var(variable).unwrap_or_else(|_| name.into())
+}
+
 /// Compiles a source of tests/native to a shared library called `name`, unless the library is
 /// newer.
 fn build(source: &str, name: &str) -> PathBuf {
@@ -23,7 +33,7 @@ fn build(source: &str, name: &str) -> PathBuf {
     if made(&out) > made(&source) {
         return out;
     }
-    let compiler = if source.extension().is_some_and(|e| e == "cc") { "c++" } else { "cc" };
+    let compiler = compiler(source.extension().is_some_and(|e| e == "cc"));
     // Several processes may build at the same time. Each writes its own file, and the rename is
     // atomic.
     let own = dir.join(format!("{name}.{}", std::process::id()));
@@ -186,7 +196,7 @@ fn blocks_stay_fresh_across_repeated_loads_and_unloads() {
 #[test]
 fn exceptions_and_cpp_objects_move_with_the_microprocess() {
     needs_blocks!();
-    if Command::new("c++").arg("--version").output().is_err() {
+    if Command::new(compiler(true)).arg("--version").output().is_err() {
         return again::skip("no C++ compiler");
     }
     let lib = Library::open(&build("exceptions.cc", "libexceptions.so"));

@@ -1,6 +1,10 @@
 //! Stack overflows, and faults with other causes. Each runs in a process of its own, which the
 //! fault terminates.
-#![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+#![cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    target_env = "gnu"
+))]
 
 mod harness;
 

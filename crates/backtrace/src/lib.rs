@@ -11,6 +11,7 @@
 //! bytes of stack.
 
 mod memory;
+mod registers;
 pub mod symbols;
 pub mod unwind;
 

@@ -15,19 +15,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::slice;
 
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use kumihimo_arch::cpu::{FIRST_STEP, SAVED};
 
 use crate::memory;
+use crate::registers::{Cache, IS_AVAILABLE, Registers, Rules};
 
 /// The maximum number of frames of a backtrace.
 const MOST_FRAMES: usize = 128;
 /// The maximum number of bytes of a stack that are copied, innermost first.
 const MOST_BYTES: usize = 256 << 10;
-/// Whether stacks can be walked: only the rules of x86_64 are implemented. On other architectures
-/// every trace is empty and cut.
-const IS_AVAILABLE: bool = cfg!(target_arch = "x86_64");
 /// The number of attempts to copy a stack that changes meanwhile.
 const TRIES: usize = 4;
 /// FIRST_STEP is a naked function without unwind information. An address in these bytes after its
@@ -48,11 +45,11 @@ pub enum From {
     },
     /// The registers of code that was interrupted in user mode.
     Interrupted {
-        /// RSP.
+        /// RSP, or SP.
         stack_pointer: usize,
-        /// RBP.
+        /// RBP, or x29.
         frame_pointer: usize,
-        /// RIP.
+        /// RIP, or PC.
         pc: usize,
     },
 }
@@ -93,8 +90,8 @@ pub struct Loaded {
 
 /// Walks stacks by the unwind tables of all files that are loaded now.
 pub struct Walker {
-    unwinder: UnwinderX86_64<Vec<u8>>,
-    cache: CacheX86_64,
+    unwinder: Rules<Vec<u8>>,
+    cache: Cache,
     /// The loaded files at the time when the walker was created.
     pub modules: Vec<Loaded>,
     copy: Vec<u8>,
@@ -113,7 +110,7 @@ impl Walker {
     }
 
     fn of(found: Found) -> Walker {
-        let mut unwinder = UnwinderX86_64::new();
+        let mut unwinder = Rules::new();
         let mut modules = Vec::with_capacity(found.len());
         for (module, tables) in found {
             if let Some(tables) = tables {
@@ -127,7 +124,7 @@ impl Walker {
             }
             modules.push(module);
         }
-        Walker { unwinder, cache: CacheX86_64::new(), modules, copy: Vec::new(), again: Vec::new() }
+        Walker { unwinder, cache: Cache::new(), modules, copy: Vec::new(), again: Vec::new() }
     }
 
     /// Creates a walker for one file, whose code lies at `code`, and whose only other segment has
@@ -197,7 +194,8 @@ impl Walker {
         let base = sp as u64;
         let first = FIRST_STEP as usize as u64;
         let at_first = |pc: u64| (first..first + FIRST_STEP_BYTES as u64).contains(&pc);
-        // The saved words are control words, rbx, rbp and the address: see `Context::prepare`.
+        // The saved words are the control words, a register, the frame pointer and the address, on
+        // every architecture: see `Context::prepare`.
         let (pc, regs) = match from {
             From::Saved(_) => {
                 let (Ok(bp), Ok(pc)) = (word(base + 16), word(base + 24)) else {
@@ -211,11 +209,11 @@ impl Walker {
                 if at_first(pc) {
                     return Trace { begins_with: Some(bp), ..Trace::default() };
                 }
-                (pc, UnwindRegsX86_64::new(pc, base + SAVED as u64, bp))
+                (pc, Registers::new(pc, base + SAVED as u64, bp))
             }
-            From::Call { pc, .. } => (pc as u64, UnwindRegsX86_64::new(pc as u64, base, 0)),
+            From::Call { pc, .. } => (pc as u64, Registers::new(pc as u64, base, 0)),
             From::Interrupted { pc, frame_pointer, .. } => {
-                (pc as u64, UnwindRegsX86_64::new(pc as u64, base, frame_pointer as u64))
+                (pc as u64, Registers::new(pc as u64, base, frame_pointer as u64))
             }
         };
         let mut trace = Trace::default();

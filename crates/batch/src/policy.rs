@@ -296,8 +296,8 @@ mod tests {
 
     #[test]
     fn paper_policy_uses_the_thresholds_of_equations_5_and_6() {
-        // t = 20 and D = 100: batching pays from 2 calls on (equation 5). 100 microprocesses, half
-        // of whose calls may be batched: 50 (equation 6).
+        // t = 20 and D = 100: batching pays from 2 calls on (equation 5). With 100
+        // microprocesses, half of whose calls may be batched, batches of 50 (equation 6).
         assert_eq!(
             Policy::Paper.decide(Kind::Recv, &costs(500.0, 100.0, 420.0), ALONE),
             Decision::Wait(50)

@@ -37,6 +37,7 @@ pub mod random;
 mod report;
 #[cfg(not(loom))]
 mod scan;
+#[cfg(not(loom))]
 pub mod source;
 #[cfg(not(loom))]
 pub mod watchdog;

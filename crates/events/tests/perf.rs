@@ -131,7 +131,7 @@ fn mixed(n: u64) -> u64 {
     x ^ (x >> 27)
 }
 
-/// A kernel thread that goes to bed repeatedly, and is woken only by a poller that found it asleep.
+/// A kernel thread that sleeps repeatedly, and is woken only by a poller that found it asleep.
 struct Sleeper {
     bed: Bed,
     in_bed: AtomicBool,

@@ -122,7 +122,7 @@ fn a_server_without_microprocesses() {
             let mut streams: Vec<_> = (0..3).map(|_| TcpStream::connect(at).unwrap()).collect();
             assert_eq!(answer(&mut streams[0]), "hello");
             assert_eq!(answer(&mut streams[1]), "hello");
-            // Closed without a word: the microprocess that would have said it could not begin.
+            // Closed without a reply: no microprocess could be created for it.
             assert_eq!(answer(&mut streams[2]), "");
             drop(streams);
             server.drain(Duration::from_secs(3600));

@@ -123,8 +123,10 @@ impl<T: Node> Set<T> {
     }
 
     /// Passes a runnable item to a VP, from any kernel thread. Returns `true` if the VP's injector
-    /// was empty; the caller must then notify the VP. The caller provides the fence; on x86, the
-    /// compare-exchange in `push` is one.
+    /// was empty; the caller must then notify the VP. The caller provides the fence between the
+    /// push and its load of the VP's state: `push` only releases the item. On x86 its
+    /// compare-exchange happens to be a full barrier; on AArch64 a later load may be satisfied
+    /// before its store is visible.
     ///
     /// # Safety
     /// Same requirements as [`Injector::push`](crate::injector::Injector::push).

@@ -507,7 +507,7 @@ fn retired(give: fn(&Set<Item>, &Items) -> bool, items: usize) {
         };
         give_way(others_first);
         let must_wake = give(&set, &items);
-        // As a wake-up of a VP begins.
+        // The fence with which the wake-up of a VP begins.
         fence(Ordering::SeqCst);
         let woken = must_wake && sleeps.load(Ordering::Relaxed);
         let (saw, carrier) = owner.join().unwrap();

@@ -4,7 +4,8 @@
 //! is an ordinary thread-local variable, because no code moves to another kernel thread.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::thread::LocalKey;
 
 thread_local! {
     /// The address of this kernel thread's record, or 0.
@@ -76,6 +77,9 @@ pub unsafe fn switch_prctl(_: *mut Context, _: Context, _: usize) {
 pub fn fsgsbase() -> bool {
     false
 }
+
+/// How a switch sets the thread pointer, for reports.
+pub const BASES: &str = "none";
 
 /// Returns 0: the thread pointer belongs to the C library on this architecture.
 pub fn fs_base() -> usize {
@@ -157,6 +161,34 @@ pub unsafe fn gs_inc32<const OFFSET: usize>() {
 pub unsafe fn gs_dec32<const OFFSET: usize>() -> bool {
     // SAFETY: upheld by the caller.
     unsafe { AtomicU32::from_ptr(at(OFFSET)) }.fetch_sub(1, Ordering::AcqRel) == 1
+}
+
+/// Returns false: no call is injected on this architecture.
+#[must_use]
+pub fn is_indivisible(_: usize) -> bool {
+    false
+}
+
+/// Reads a thread-local variable of the calling kernel thread.
+#[inline(always)]
+pub fn read_local<T: Copy>(variable: &'static LocalKey<Cell<T>>) -> T {
+    variable.get()
+}
+
+/// Returns the size of a page in bytes.
+#[must_use]
+pub fn page_size() -> usize {
+    static BYTES: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: every thread that asks the system stores the same value.
+    match BYTES.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: sysconf only reads.
+            let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.cast_unsigned() as usize;
+            BYTES.store(bytes, Ordering::Relaxed);
+            bytes
+        }
+        bytes => bytes,
+    }
 }
 
 /// Returns 0: the size of a signal frame (`AT_MINSIGSTKSZ`) includes the extended registers.

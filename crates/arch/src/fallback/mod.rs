@@ -1,8 +1,9 @@
 //! Fallback for every Linux target without a folder of its own: one kernel thread per microprocess.
 //!
-//! The modules mirror those of `x86_64/`. Functions that only microprocesses need are unreachable,
-//! because no TLS block can be built on these targets. They abort with a message.
+//! The modules mirror those of `x86_64/` and `glibc/`. Functions that only microprocesses need are
+//! unreachable, because no TLS block can be built on these targets. They abort with a message.
 
+pub mod copy;
 pub mod cpu;
 pub mod thread_start;
 pub mod tls;
@@ -23,6 +24,12 @@ pub unsafe fn system_call(number: libc::c_long, arguments: [usize; 6]) -> isize 
             done => done as isize,
         }
     }
+}
+
+/// Returns false: the place of system calls is not known.
+#[must_use]
+pub fn is_in_system_call(_pc: usize) -> bool {
+    false
 }
 
 /// Calls the C library's sigaction.

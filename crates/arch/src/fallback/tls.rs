@@ -29,7 +29,8 @@ fn why(asked: Option<Asked>) -> String {
         (false, arch) => format!("{arch} Linux"),
     };
     let reason = format!(
-        "microprocesses with blocks of their own need x86_64 Linux with glibc; this is {here}"
+        "microprocesses with blocks of their own need x86_64 or aarch64 Linux with glibc; this is \
+         {here}"
     );
     match asked {
         None => reason,

@@ -140,7 +140,7 @@ fn bounds() -> io::Result<(Range<usize>, usize)> {
         checked(stack)?;
         checked(size)?;
         let lowest = lowest.addr();
-        Ok((lowest - guard.max(4096)..lowest, lowest + bytes))
+        Ok((lowest - guard.max(crate::stack::page_size())..lowest, lowest + bytes))
     }
 }
 

@@ -10,7 +10,9 @@
 //! stack, so a `ret` would always be mispredicted.
 
 use core::arch::{asm, naked_asm};
+use std::cell::Cell;
 use std::sync::OnceLock;
+use std::thread::LocalKey;
 
 /// A suspended flow of control, as its stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +174,9 @@ pub fn fsgsbase() -> bool {
         !forced_off && hwcap2 & 2 != 0
     })
 }
+
+/// How a switch sets the thread pointer, and where the record's address is, for reports.
+pub const BASES: &str = "wrfsbase";
 
 const ARCH_SET_GS: i32 = 0x1001;
 const ARCH_SET_FS: i32 = 0x1002;
@@ -345,10 +350,48 @@ pub(super) fn cpuid(leaf: u32, sub: u32) -> core::arch::x86_64::CpuidResult {
     unsafe { core::arch::x86_64::__cpuid_count(leaf, sub) }
 }
 
+/// Returns false. Code that accesses the record through GS needs no protection from injected calls,
+/// because each access is a single instruction.
+#[inline(always)]
+#[must_use]
+pub fn is_indivisible(_pc: usize) -> bool {
+    false
+}
+
+/// Returns the size of a page in bytes, which is the same on every x86_64 system.
+#[inline(always)]
+#[must_use]
+pub const fn page_size() -> usize {
+    4096
+}
+
+/// Reads a thread-local variable of the present kernel thread or microprocess.
+#[inline(always)]
+pub fn read_local<T: Copy>(variable: &'static LocalKey<Cell<T>>) -> T {
+    variable.get()
+}
+
 /// Returns the size in bytes of the XSAVE area for the components that the kernel has enabled.
 pub fn extended_state_bytes() -> usize {
     // CPUID leaf 0DH, subleaf 0: EBX is that size.
     if cpuid(0, 0).eax >= 0xd { cpuid(0xd, 0).ebx as usize } else { 512 }
+}
+
+/// Sets the calling kernel thread's rights to a protection key as pkey_set(3) does. Returns false
+/// where the architecture has no register for them.
+///
+/// # Safety
+/// `key` is below 16 and `rights` below 4; pkey_alloc(2) has succeeded, so the register exists.
+pub(crate) unsafe fn set_protection_key(key: u32, rights: u32) -> bool {
+    // SAFETY: the caller's promise. The register's other bits are written back.
+    unsafe {
+        let (low, _high): (u32, u32);
+        asm!("rdpkru", out("eax") low, out("edx") _high, in("ecx") 0, options(nomem, nostack));
+        let shift = 2 * key;
+        let low = low & !(3 << shift) | rights << shift;
+        asm!("wrpkru", in("eax") low, in("edx") 0, in("ecx") 0, options(nostack));
+    }
+    true
 }
 
 /// Returns the calling kernel thread's rights to protection keys (PKRU; pkeys(7)), or 0 if the
@@ -384,7 +427,7 @@ pub(crate) unsafe fn futex(word: *const u32, operation: i32, value: u32) {
     let word = word.expose_provenance();
     let (operation, value) = (operation as usize, value as usize);
     // SAFETY: upheld by the caller.
-    unsafe { super::system_call(libc::SYS_futex, [word, operation, value, 0, 0, 0]) };
+    unsafe { crate::system_call(libc::SYS_futex, [word, operation, value, 0, 0, 0]) };
 }
 
 #[cfg(test)]
@@ -405,46 +448,6 @@ mod tests {
                 (*pair).count += 1;
                 switch_same(&raw mut (*pair).other, (*pair).main);
             }
-        }
-    }
-
-    #[repr(C)]
-    struct Record {
-        pad: u64,
-        wide: u64,
-        narrow: u32,
-        count: u32,
-        after: u32,
-    }
-
-    #[test]
-    fn gs_accesses_the_record_of_this_kernel_thread() {
-        use core::mem::offset_of;
-        let mut record =
-            Record { pad: 7, wide: 0x1122_3344_5566_7788, narrow: 0x99aa_bbcc, count: 0, after: 5 };
-        let address = &raw mut record;
-        // SAFETY: the record on this frame outlives GS's use of it, and only this thread uses it.
-        unsafe {
-            set_gs_base(address as usize);
-            assert_eq!(gs_load64::<{ offset_of!(Record, wide) }>(), 0x1122_3344_5566_7788);
-            assert_eq!(gs_load32::<{ offset_of!(Record, narrow) }>(), 0x99aa_bbcc);
-            // The compiler must reload the value, because the record changes without its knowledge.
-            address.cast::<u64>().add(1).write_volatile(3);
-            assert_eq!(gs_load64::<{ offset_of!(Record, wide) }>(), 3);
-            const COUNT: usize = offset_of!(Record, count);
-            gs_inc32::<COUNT>();
-            gs_inc32::<COUNT>();
-            assert_eq!(gs_load32::<COUNT>(), 2);
-            assert!(!gs_dec32::<COUNT>());
-            assert!(gs_dec32::<COUNT>());
-            assert!(!gs_dec32::<COUNT>(), "wraps below zero");
-            assert_eq!(gs_load32::<COUNT>(), u32::MAX);
-            gs_inc32::<COUNT>();
-            set_gs_base(0);
-            assert_eq!(
-                ((*address).pad, (*address).narrow, (*address).count, (*address).after),
-                (7, 0x99aa_bbcc, 0, 5)
-            );
         }
     }
 

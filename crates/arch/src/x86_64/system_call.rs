@@ -1,13 +1,9 @@
-//! System calls that bypass the C library.
-//!
-//! The program's own calls go through the C library, where [`super::interpose`] replaces what
-//! concerns a single thread. The runtime's calls for its kernel threads must not be replaced.
+//! The instructions of [`system_call`](crate::system_call).
 
 use core::arch::global_asm;
-use core::ffi::c_void;
 
 // One place for all of them, so that a thread in one is told from a thread in a system call that
-// the program makes itself ([`is_in_system_call`]). As syscall(2) of the C library, without errno.
+// the program makes itself (`is_in_system_call`). As syscall(2) of the C library, without errno.
 global_asm!(
     ".pushsection .text.kumihimo_system_call,\"ax\",@progbits",
     ".p2align 4",
@@ -33,86 +29,7 @@ global_asm!(
     ".popsection",
 );
 
-unsafe extern "C" {
-    fn kumihimo_system_call(
-        number: i64,
-        a: usize,
-        b: usize,
-        c: usize,
-        d: usize,
-        e: usize,
-        f: usize,
-    ) -> isize;
-    /// The instruction after `syscall`.
-    static kumihimo_system_call_return: c_void;
-}
-
-/// Makes a system call and returns the kernel's result: a value, or a negated error number.
-///
-/// # Safety
-/// The requirements of the system call. It returns on the same stack.
-#[inline]
-pub unsafe fn system_call(number: i64, arguments: [usize; 6]) -> isize {
-    let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the caller's promise.
-    unsafe { kumihimo_system_call(number, a, b, c, d, e, f) }
-}
-
-/// Whether a kernel thread of this process that is in a system call with the program counter `pc`
-/// (proc_pid_syscall(5)) is in [`system_call`].
-#[must_use]
-pub fn is_in_system_call(pc: usize) -> bool {
-    pc == (&raw const kumihimo_system_call_return).expose_provenance()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sixth_argument_and_error_arrive() {
-        let (pages, all) = (2 * 4096, libc::PROT_READ as usize);
-        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
-        let arguments = [0, pages, all, flags, usize::MAX, 1];
-        // SAFETY: a new mapping at most. The offset, the sixth argument, is not that of a page.
-        let refused = unsafe { system_call(libc::SYS_mmap, arguments) };
-        assert_eq!(refused, -(libc::EINVAL as isize));
-        // SAFETY: a new mapping.
-        let made = unsafe { system_call(libc::SYS_mmap, [0, pages, all, flags, usize::MAX, 4096]) };
-        assert!(made > 0, "{made}");
-        // SAFETY: the mapping just made.
-        assert_eq!(unsafe { system_call(libc::SYS_munmap, [made as usize, pages, 0, 0, 0, 0]) }, 0);
-    }
-
-    #[test]
-    fn thread_in_a_call_is_recognised() {
-        let mut ends = [0; 2];
-        // SAFETY: room for both.
-        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-        let (tell, told) = std::sync::mpsc::channel();
-        let reads = std::thread::spawn(move || {
-            // SAFETY: no arguments.
-            tell.send(unsafe { system_call(libc::SYS_gettid, [0; 6]) }).expect("the test waits");
-            let mut byte = 0u8;
-            let at = (&raw mut byte).expose_provenance();
-            // SAFETY: room for a byte.
-            unsafe { system_call(libc::SYS_read, [ends[0] as usize, at, 1, 0, 0, 0]) }
-        });
-        let file = format!("/proc/self/task/{}/syscall", told.recv().expect("a thread"));
-        let counter = loop {
-            let text = std::fs::read_to_string(&file).expect("the thread is there");
-            // "0" is read(2); until then it runs, or waits elsewhere.
-            if text.starts_with("0 ") {
-                let last = text.split_whitespace().next_back().expect("words");
-                break usize::from_str_radix(&last[2..], 16).expect("an address");
-            }
-            std::thread::yield_now();
-        };
-        assert!(is_in_system_call(counter), "{counter:x}");
-        // SAFETY: a live byte.
-        assert_eq!(unsafe { libc::write(ends[1], [0u8].as_ptr().cast(), 1) }, 1);
-        assert_eq!(reads.join().expect("no panic"), 1);
-        // SAFETY: both are this test's.
-        let _ = ends.map(|end| unsafe { libc::close(end) });
-    }
+/// Whether the system call changes the calling kernel thread's access to I/O ports.
+pub(crate) fn changes_port_access(number: libc::c_long) -> bool {
+    matches!(number, libc::SYS_iopl | libc::SYS_ioperm)
 }

@@ -84,7 +84,7 @@ pub fn all_with(but: &str, env: &[(&str, &str)]) {
 pub fn jemalloc() -> Option<&'static str> {
     ["/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "/usr/lib64/libjemalloc.so.2"]
         .into_iter()
-        .find(|path| std::path::Path::new(path).exists())
+        .find(|path| cfg!(target_arch = "x86_64") && std::path::Path::new(path).exists())
 }
 
 /// Returns whether this is built with AddressSanitizer or ThreadSanitizer, whose shadow memory
@@ -104,6 +104,22 @@ fn sanitizers() -> (bool, bool) {
     let (asan, tsan): (usize, usize);
     // SAFETY: loads addresses from the global offset table, which are null if the weak symbols are
     // undefined.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        core::arch::asm!(
+            ".weak __asan_init",
+            ".weak __tsan_init",
+            "adrp {0}, :got:__asan_init",
+            "ldr {0}, [{0}, :got_lo12:__asan_init]",
+            "adrp {1}, :got:__tsan_init",
+            "ldr {1}, [{1}, :got_lo12:__tsan_init]",
+            out(reg) asan,
+            out(reg) tsan,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(not(target_arch = "aarch64"))]
     unsafe {
         core::arch::asm!(
             ".weak __asan_init",

@@ -6,6 +6,7 @@ pub mod again;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicPtr, Ordering::Acquire};
 
 use kumihimo_arch::cpu::{Context, fs_base, fsgsbase, switch_fs, switch_prctl};
 use kumihimo_arch::stack::{self, Class, RECORD};
@@ -38,6 +39,9 @@ pub struct Micro {
 
 // SAFETY: the tests resume a microprocess from one kernel thread at a time.
 unsafe impl Send for Micro {}
+
+/// A function of type `fn()` that each resumer calls first, or null.
+pub static ON_CARRIER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
     static CURRENT: Cell<*mut Micro> = const { Cell::new(std::ptr::null_mut()) };
@@ -132,6 +136,11 @@ impl Micro {
     #[inline(never)]
     pub fn resume(&mut self) -> bool {
         assert!(!self.done);
+        let hook = ON_CARRIER.load(Acquire);
+        if !hook.is_null() {
+            // SAFETY: a test has stored a function of this type.
+            unsafe { std::mem::transmute::<*mut (), fn()>(hook)() };
+        }
         self.carrier_fs = fs_base();
         let me: *mut Micro = self;
         // SAFETY: the context was prepared or saved by `leave`, and is resumed once.

@@ -48,15 +48,19 @@ pub(crate) fn make(request: &Request<'_>) -> Outcome {
             RequestKind::SendMessage { fd, message } => {
                 kumihimo_arch::call!(libc::SYS_sendmsg, fd, message, SEND)
             }
-            RequestKind::ReadAt { fd, into, parts, at } => kumihimo_arch::call!(
-                libc::SYS_preadv2,
-                fd,
-                into,
-                parts,
-                at as libc::off_t,
-                0,
-                libc::RWF_NOWAIT,
-            ),
+            RequestKind::ReadAt { fd, into, parts, at } => {
+                let at = at as libc::off_t;
+                let now = libc::RWF_NOWAIT;
+                let read = kumihimo_arch::call!(libc::SYS_preadv2, fd, into, parts, at, 0, now);
+                if read == -1 {
+                    // An emulator that lacks the call answers as a file does that lacks the flag.
+                    let errno = libc::__errno_location();
+                    if *errno == libc::ENOSYS {
+                        *errno = libc::EOPNOTSUPP;
+                    }
+                }
+                read
+            }
             RequestKind::WriteAt { fd, from, len, at } => {
                 kumihimo_arch::call!(libc::SYS_pwrite64, fd, from, len, at as libc::off_t)
             }

@@ -10,6 +10,15 @@
 //!    was switched out for the caller, and a context switch is a full barrier. A thread that
 //!    migrated in the meantime was switched out as well.
 //!
+//! # Weakly ordered processors
+//! Neither method depends on the memory model of the processor. The interruption falls between two
+//! instructions of the light side: before its store, after its load, or in between. A load after
+//! the interruption is executed after it, even if the processor had tried it earlier. A store
+//! before it is visible when `heavy` returns, because the kernel executes a full barrier in the
+//! interruption (`ipi_mb` in kernel/sched/membarrier.c), or at the context switch. Other orders
+//! than that of the store before the load are not implied: both sides state them as Acquire and
+//! Release.
+//!
 //! A full fence on both sides is no alternative: [`Slot::enter`](crate::Slot::enter), on the light
 //! side, executes no fence. Changing the page tables is none either: a CPU that can flush the TLBs
 //! of others by an instruction (INVLPGB) sends no interrupt.
@@ -73,6 +82,7 @@ mod real {
     }
 
     /// The size of a CPU mask: the largest NR_CPUS of a kernel for x86-64 (arch/x86/Kconfig), 8192.
+    /// On arm64 it is 4096.
     const WORDS: usize = 8192 / 64;
     type Cpus = [u64; WORDS];
 

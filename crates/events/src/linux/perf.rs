@@ -40,17 +40,26 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use kumihimo_arch::cpu::page_size;
 use kumihimo_arch::descriptor::Descriptor;
 
 use crate::linux::perf_event::{self, Software};
 use crate::linux::watch::{self, Tid, this_tid};
 use crate::report::unavailable::Unavailable;
 
-const PAGE: usize = 4096;
 /// A page shared with the kernel, and a power of two of pages for records. One page is the minimum
 /// that takes records.
-const LENGTH: usize = 2 * PAGE;
-const RECORDS: u64 = PAGE as u64;
+#[inline(always)]
+fn length() -> usize {
+    2 * page_size()
+}
+
+/// The bytes for records.
+#[inline(always)]
+fn records() -> u64 {
+    page_size() as u64
+}
+
 /// The size of a PERF_RECORD_SWITCH without an ID.
 const RECORD: u64 = 8;
 /// The size of a PERF_RECORD_LOST. It is written together with the first record after others were
@@ -91,7 +100,7 @@ impl Perf {
                 "a Linux kernel 4.3 or later, instead of an emulation of it",
             ))
         };
-        if watched.word(DATA_OFFSET) != PAGE as u64 || watched.word(DATA_SIZE) != RECORDS {
+        if watched.word(DATA_OFFSET) != records() || watched.word(DATA_SIZE) != records() {
             return odd("its buffer is not laid out as in Linux");
         }
         // Each nap is longer than the one before. On a busy host, a nap of 20 us may end before the
@@ -148,7 +157,7 @@ fn map(fd: Descriptor) -> io::Result<Watched> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping, at an address that the kernel chooses.
     let at = unsafe {
-        libc::mmap(std::ptr::null_mut(), LENGTH, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        libc::mmap(std::ptr::null_mut(), length(), protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
     };
     if at == libc::MAP_FAILED {
         let e = io::Error::last_os_error();
@@ -224,13 +233,13 @@ const FOR_ONE: u64 = 3;
 /// Returns the room that the kernel computes. It keeps one byte free (`CIRC_SPACE` of
 /// linux/circ_buf.h).
 fn room(head: u64, tail: u64) -> u64 {
-    tail.wrapping_sub(head).wrapping_sub(1) & (RECORDS - 1)
+    tail.wrapping_sub(head).wrapping_sub(1) & (records() - 1)
 }
 
 /// Returns the `data_tail` that leaves `room` bytes, and at most 7 more, in a buffer with this
 /// head.
-const fn tail_for(head: u64, room: u64, meaning: u64) -> u64 {
-    head.wrapping_add(room + meaning).wrapping_sub(RECORDS)
+fn tail_for(head: u64, room: u64, meaning: u64) -> u64 {
+    head.wrapping_add(room + meaning).wrapping_sub(records())
 }
 
 /// Returns the `data_tail` with which a buffer with this head has no room.
@@ -378,7 +387,7 @@ impl Watched {
     }
 
     fn field(&self, at: usize) -> &AtomicU64 {
-        assert!(at < PAGE && at.is_multiple_of(8));
+        assert!(at < page_size() && at.is_multiple_of(8));
         // SAFETY: an aligned word of the mapping, which lives as long as `self`. The kernel writes
         // it in one access.
         unsafe { &*self.page.as_ptr().add(at).cast::<AtomicU64>() }
@@ -391,7 +400,7 @@ impl Drop for Watched {
         // that address.
         if self.process == std::process::id() {
             // SAFETY: the mapping belongs to `self`, and nothing borrows from it.
-            unsafe { libc::munmap(self.page.as_ptr().cast(), LENGTH) };
+            unsafe { libc::munmap(self.page.as_ptr().cast(), length()) };
         }
     }
 }

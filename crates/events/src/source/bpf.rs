@@ -52,7 +52,8 @@ impl BpfSource {
         self.bpf.tracepoint().ok().flatten()
     }
 
-    /// Attaches the calling kernel thread, unless it is. Async-signal-safe but for its first time.
+    /// Attaches the program to the calling kernel thread, unless it is attached. Async-signal-safe
+    /// except for the first time.
     fn begin(&self, index: u32) -> Result<(), (&'static str, io::Error)> {
         let link = &self.links[index as usize];
         // Relaxed: by its kernel thread only.

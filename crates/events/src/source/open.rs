@@ -66,7 +66,7 @@ pub fn open_one(kind: Kind, slots: u32) -> Result<Box<dyn EventSource>, Unavaila
         let why = kumihimo_arch::tls::get().why();
         return Err(Unavailable::new(
             format!("events are not used: {why}"),
-            "x86_64 Linux with glibc",
+            "x86_64 or aarch64 Linux with glibc",
         ));
     }
     Ok(match kind {

@@ -82,8 +82,7 @@ impl Idle {
     /// Announces that the VP is about to sleep, and then checks once more every place to which
     /// other threads pass work for it. `may_pull` returns whether the VP may take the visible work
     /// of others. The VP must not sleep if there is work; in any case it [gets up](Idle::get_up)
-    /// afterwards. The work of others is not for a retired VP, which is opened before it takes any
-    /// again. Owner only.
+    /// afterwards. A retired VP takes no work of others until it is opened again. Owner only.
     pub(crate) fn prepare_sleep(
         &self,
         queue: Owner<Mp>,

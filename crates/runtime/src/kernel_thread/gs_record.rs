@@ -33,12 +33,14 @@ pub(crate) enum Standing {
 thread_local! {
     /// Stored in the TLS block of every microprocess and of every carrying kernel thread. GS may be
     /// read only if this is not `Foreign`: on foreign threads GS is 0, and the load would fault.
+    /// "GS" is the base of the kernel thread's record on every architecture: see
+    /// `cpu::set_gs_base`.
     static STANDING: Cell<Standing> = const { Cell::new(Standing::Foreign) };
 }
 
 #[inline]
 pub(crate) fn standing() -> Standing {
-    STANDING.get()
+    cpu::read_local(&STANDING)
 }
 
 pub(crate) fn set_standing(s: Standing) {

@@ -6,7 +6,7 @@
 #![debugger_visualizer(gdb_script_file = "../../gdb/kumihimo.py")]
 
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicPtr, AtomicU64};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use kumihimo_arch::cpu;
 use kumihimo_arch::stack::Class;
@@ -43,8 +43,9 @@ pub struct Root {
     pub(crate) oldest: &'static AtomicPtr<Mp>,
     /// First instruction of a microprocess that has not run yet.
     pub first_step: unsafe extern "C" fn(),
-    /// Size of a stack slot in bytes, by class.
-    pub slot_sizes: [u64; Class::COUNT],
+    /// Size of a stack slot in bytes, by class. Stored once, before the first microprocess exists,
+    /// where pages are larger than 4 KiB.
+    pub slot_sizes: [AtomicU64; Class::COUNT],
     /// Offsets in a record, `record.rs`.
     pub record: Record,
     /// Offsets in a kernel thread's record, to which GS points.
@@ -110,14 +111,27 @@ pub struct SharedSlot {
     pub state: u32,
 }
 
-const fn slot_sizes() -> [u64; Class::COUNT] {
-    let mut sizes = [0; Class::COUNT];
+/// The page size for which the sizes of slots are computed at compile time.
+const SMALL_PAGE: usize = 4096;
+
+const fn slot_sizes() -> [AtomicU64; Class::COUNT] {
+    let mut sizes = [const { AtomicU64::new(0) }; Class::COUNT];
     let mut i = 0;
     while let Some(class) = Class::from_index(i) {
-        sizes[i] = class.slot_size() as u64;
+        sizes[i] = AtomicU64::new(class.slot_size_with(SMALL_PAGE) as u64);
         i += 1;
     }
     sizes
+}
+
+/// Corrects the sizes of slots on a system with larger pages.
+pub(crate) fn note_page_size() {
+    if cpu::page_size() != SMALL_PAGE {
+        for (i, size) in KUMIHIMO_DEBUG.slot_sizes.iter().enumerate() {
+            let class = Class::from_index(i).expect("as many sizes as classes");
+            size.store(class.slot_size() as u64, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The root of this process. `used`: kept by the linker although no code refers to it.

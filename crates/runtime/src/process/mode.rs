@@ -41,9 +41,9 @@ impl fmt::Display for Mode {
 /// Returns whether microprocesses are user-level threads here, and if not, why. The result is final
 /// once a runtime has begun.
 ///
-/// Kernel threads are used on every architecture but x86_64, with a C library other than glibc, in
-/// static executables, with `KUMI_LAB=tls=kernel`, and where the self-test of TLS blocks fails. The
-/// first call examines the C library [0.3-1 ms].
+/// Kernel threads are used on every architecture but x86_64 and aarch64, with a C library other
+/// than glibc, in static executables, with `KUMI_LAB=tls=kernel`, and where the self-test of TLS
+/// blocks fails. The first call examines the C library [0.3-1 ms].
 ///
 /// # Examples
 ///

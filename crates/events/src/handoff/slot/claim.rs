@@ -20,7 +20,10 @@ impl Slot {
     /// already lost. Calls nest. Called by the owning kernel thread.
     ///
     /// Needs no fence: a claimer interrupts the carrier's core ([`barrier::heavy`]), and a source
-    /// lends the VP only while the carrier is off its core.
+    /// lends the VP only while the carrier is off its core. The load of `vp` acquires, so that on a
+    /// weakly ordered processor no access to the VP's contents comes before it. The store to
+    /// `masked` need not release: no thread concludes anything about contents from a slot that is
+    /// masked.
     #[inline(always)]
     #[must_use]
     pub fn enter(&self, token: u64) -> bool {
@@ -40,7 +43,11 @@ impl Slot {
     #[must_use]
     pub fn exit(&self) -> bool {
         let depth = self.masked.load(Ordering::Relaxed).wrapping_sub(1);
+        // Release: a claimer that finds 0 has the VP's contents.
         self.masked.store(depth, Ordering::Release);
+        // The load may be executed before the store is visible, on x86 as on weaker processors. A
+        // thread that sets a bit therefore rings a doorbell too (`raise`), or executes a heavy
+        // barrier (`await_unmask`).
         compiler_fence(Ordering::SeqCst);
         depth == 0 && self.pending.load(Ordering::Relaxed) != 0
     }

@@ -43,7 +43,9 @@ impl SeatMaps {
         let page = create("the slots", page)?;
         // A slot has at most one record that was not read, unless its thread reclaims its VP and
         // sleeps again meanwhile: room for two of 16 bytes each.
-        let bytes = (slots.saturating_mul(32)).next_power_of_two().max(super::ring::PAGE as u32);
+        let bytes = (slots.saturating_mul(32))
+            .next_power_of_two()
+            .max(kumihimo_arch::cpu::page_size() as u32);
         let buffer = create("the buffer", &map(sys::MAP_RINGBUF, "kumi_buffer", 0, 0, bytes))?;
         Ok(SeatMaps { page, buffer })
     }

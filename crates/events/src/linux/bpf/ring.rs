@@ -7,11 +7,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use kumihimo_arch::cpu::page_size;
 use kumihimo_arch::descriptor::Descriptor;
 
 use super::sys::{self, Mapping};
-
-pub(super) const PAGE: usize = 4096;
 
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
@@ -35,11 +34,11 @@ impl Ring {
     pub(super) fn new(fd: Descriptor) -> io::Result<Ring> {
         let info = sys::map_info(fd.as_fd())?;
         let size = info.entries as usize;
-        if info.kind != sys::MAP_RINGBUF || !size.is_power_of_two() || size < PAGE {
+        if info.kind != sys::MAP_RINGBUF || !size.is_power_of_two() || size < page_size() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not a ring buffer"));
         }
-        let reader = Mapping::new(fd.as_fd(), 0, PAGE, true)?;
-        let writer = Mapping::new(fd.as_fd(), PAGE, PAGE + 2 * size, false)?;
+        let reader = Mapping::new(fd.as_fd(), 0, page_size(), true)?;
+        let writer = Mapping::new(fd.as_fd(), page_size(), page_size() + 2 * size, false)?;
         let ring = Ring {
             fd,
             reader,
@@ -78,7 +77,11 @@ impl Ring {
         // data is mapped twice in a row behind the writer's page: the header and 8 bytes lie
         // inside. Words that the kernel writes: atomics only.
         let words = unsafe {
-            &*self.writer.start().add(PAGE + (next & self.mask) as usize).cast::<[AtomicU32; 4]>()
+            &*self
+                .writer
+                .start()
+                .add(page_size() + (next & self.mask) as usize)
+                .cast::<[AtomicU32; 4]>()
         };
         // Acquire: pairs with the kernel's exchange of the header when it submits.
         let length = words[0].load(Ordering::Acquire);

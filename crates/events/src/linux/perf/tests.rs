@@ -1,7 +1,7 @@
 use super::*;
 
 fn heads() -> impl Iterator<Item = u64> {
-    (0..3 * RECORDS).step_by(8).chain([u64::MAX - 7, 1 << 63, 1 << 32])
+    (0..3 * records()).step_by(8).chain([u64::MAX - 7, 1 << 63, 1 << 32])
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, MAX_VPS, ReadyOrder};
 use crate::kernel_thread::fork;
 use crate::lifecycle::{linked, process_handlers, shutdown};
 use crate::memory::pool::{self, SlotKind};
-use crate::observe::dump_signal;
+use crate::observe::{debug, dump_signal};
 use crate::priority::placement::Placer;
 use crate::resource::membership;
 use crate::scheduler::core_watch;
@@ -76,6 +76,7 @@ impl Builder {
         }
         linked::before_start();
         process_handlers::install_once()?;
+        debug::note_page_size();
         let variable = match (config.stack, config.rust_min_stack) {
             (Some(bytes), _) => Some(("KUMI_STACK", bytes)),
             (None, bytes) => bytes.map(|bytes| ("RUST_MIN_STACK", bytes)),
