@@ -28,8 +28,6 @@ pub mod fuzzing;
 mod lab;
 pub mod named_file;
 mod refused;
-mod size;
-mod span;
 mod table;
 mod typo;
 mod values;
@@ -38,10 +36,10 @@ pub use environment::{check, describe, get, is_privileged, lab_with, trusted_var
 pub use error::{Error, Problem};
 pub use lab::{KEYS, Lab};
 pub use refused::refused_names;
-pub use size::bytes;
-pub use span::{ShownSpan, span};
 pub use table::{Config, Line, Origin, Setting, VARIABLES};
 pub use typo::{is_test_variable, misspelled};
+pub use values::size::bytes;
+pub use values::span::{ShownSpan, span};
 pub use values::{
     Arbiter, Batch, Bpf, DEFAULT_PREEMPT_SIGNAL, DUMP_SIGNALS, Dlopen, Events, FsBase, Guard,
     LARGEST_BATCH, Locking, MAX_KERNEL_THREADS, MAX_STACK, MAX_VPS, MachineDir, OnMisbehaviour,

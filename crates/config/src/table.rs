@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::lab::{Lab, store};
-use crate::size::bytes;
+use crate::values::size::bytes;
 use crate::values::{
     Arbiter, DUMP_SIGNALS, Events, MAX_KERNEL_THREADS, MAX_STACK, MAX_VPS, MachineDir, Preempt,
     Share, Watchdog, dump_signal, number,

@@ -1,10 +1,13 @@
 //! Plain types of the settings, and the grammar of each.
 
+pub mod size;
+pub mod span;
+
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::span::span;
+use span::span;
 
 /// Maximum number of virtual processors.
 pub const MAX_VPS: usize = 1024;

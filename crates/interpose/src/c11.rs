@@ -5,9 +5,12 @@ use std::mem::MaybeUninit;
 
 use libc::{pthread_cond_t, pthread_mutex_t, pthread_t};
 
-use crate::call::Call;
+use crate::lock::{condition, mutex};
 use crate::real::libc;
-use crate::{condition, identity, mutex, sleep, thread};
+use crate::thread;
+use crate::thread::call::Call;
+use crate::thread::identity;
+use crate::time::sleep;
 
 // <threads.h> of glibc.
 const SUCCESS: c_int = 0;

@@ -2,18 +2,16 @@
 //!
 //! Functions named `kumi_interpose_NAME` replace those of the C library. Each behaves as the
 //! function of that name, but a caller that is a microprocess waits as a microprocess. Two ways
-//! lead here: `kumihimo::interpose!()` defines the names in a program (`linked`); `kumi run`
+//! lead here: `kumihimo::interpose!()` defines the names in a program (`start::linked`); `kumi run`
 //! preloads `crates/preload`, which defines them, and `crates/run`, a shared library of this crate.
 //!
-//! - `start`: the runtime begins at the first thread of the program. `phase` says whether it has;
-//!   `options` of `kumi run`; `count` of threads, and its `report`.
-//! - `thread`: creation, join and end; its `entry`, its `record`; `attributes`; `identity` and
-//!   `scheduling`; the `last` one; the `call` that it makes.
-//! - `lot`: where microprocesses wait for an address. `mutex`, `condition`, `rwlock`,
-//!   `semaphore`, `barrier`, `spin` and `futex` are built on it, `c11` on these.
+//! - `start`: the runtime begins at the first thread of the program.
+//! - `thread`: creation, join and end, and what belongs to a thread.
+//! - `lock`: locks, and where microprocesses wait for them. `c11`: threads and locks of C11 on
+//!   these. `special`: objects that the kernel takes part in.
 //! - `descriptor`: sockets, and what the program closes.
-//! - `signal`: handlers, masks, signals to one thread; `cancel`.
-//! - `sleep`, `clock`: time.
+//! - `signal`: handlers, masks, signals to one thread, cancellation.
+//! - `time`: sleeps, clocks, deadlines.
 //! - `real`: the C library's own functions; `raw_call`: a report of calls that go past it.
 //!
 //! `libc` in this crate is `real::libc`, whose functions are the C library's own, also for the
@@ -27,43 +25,20 @@
 // The functions have the requirements of those that they replace.
 #![allow(clippy::missing_safety_doc)]
 
-mod attributes;
-mod barrier;
 mod c11;
-mod call;
-mod cancel;
-mod clock;
-mod condition;
-mod count;
-mod deadline;
 mod descriptor;
-mod entry;
-mod futex;
-mod identity;
-mod last;
-mod linked;
+mod lock;
 mod loom;
-mod lot;
-mod mutex;
-mod options;
-mod phase;
 mod raw_call;
 mod real;
-mod record;
-mod report;
-mod rwlock;
-mod scheduling;
-mod scheduling_calls;
-mod semaphore;
 mod signal;
-mod sleep;
 mod special;
-mod spin;
 mod start;
 mod thread;
+mod time;
 
-pub use linked::{Note, begin_linked};
-pub use options::{Heap, begin_preloaded};
+pub use start::linked::{Note, begin_linked};
+pub use start::options::{Heap, begin_preloaded};
 
 use crate::real::libc;
 

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use kumihimo_arch::{call, is_in_system_call, kernel};
 use kumihimo_runtime::linked::look_at_unknown_waits;
 
-use crate::phase;
 use crate::real::libc;
+use crate::start::phase;
 
 /// The times that threads are looked at: ten seconds of those in which one is.
 const LOOKS: u32 = 1000;

@@ -1,4 +1,13 @@
 //! The start of the runtime, at the first thread that the program creates.
+//!
+//! [`phase`] says whether it has started; [`options`] of `kumi run`; the [`count`] of threads and
+//! its [`report`]; [`linked`]: this crate inside the program.
+
+pub(crate) mod count;
+pub(crate) mod linked;
+pub(crate) mod options;
+pub(crate) mod phase;
+pub(crate) mod report;
 
 use std::io;
 use std::sync::OnceLock;
@@ -8,9 +17,11 @@ use kumihimo_arch::overflow;
 use kumihimo_policy::{Feedback, RoundRobin};
 use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
 
-use crate::phase::{self, Phase};
+use crate::lock::lot;
 use crate::real::libc;
-use crate::{count, descriptor, last, lot, options, raw_call, scheduling, signal};
+use crate::start::phase::Phase;
+use crate::thread::{last, scheduling};
+use crate::{descriptor, raw_call, signal};
 
 /// Starts the runtime if that has not been tried yet. Returns whether it runs.
 pub(crate) fn start() -> bool {

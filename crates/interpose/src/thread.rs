@@ -1,4 +1,17 @@
 //! pthread_create(3), pthread_join(3), pthread_exit(3) and their like.
+//!
+//! [`entry`]: the first and the last step of a thread; its [`record`]; [`attributes`];
+//! [`identity`], [`scheduling`] and [`scheduling_calls`]; the [`last`] one; the [`call`] that it
+//! makes.
+
+pub(crate) mod attributes;
+pub(crate) mod call;
+pub(crate) mod entry;
+pub(crate) mod identity;
+pub(crate) mod last;
+pub(crate) mod record;
+pub(crate) mod scheduling;
+pub(crate) mod scheduling_calls;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -10,19 +23,21 @@ use kumihimo_runtime::park;
 use kumihimo_runtime::thread::{self, Builder, JoinHandle};
 use libc::{pthread_attr_t, pthread_t};
 
-use crate::attributes::Plan;
-use crate::deadline::Deadline;
-use crate::entry::Start;
 use crate::real::libc;
 use crate::real::libc::{
     pthread_clockjoin_np, pthread_exit, pthread_timedjoin_np, pthread_tryjoin_np,
 };
-use crate::record::{
+use crate::signal::cancel;
+use crate::signal::section::{Section, handle_interruption};
+use crate::start::{count, linked};
+use crate::thread::attributes::Plan;
+use crate::thread::entry::Start;
+use crate::thread::record::{
     CANCELED, CREATED, DETACHED, HAS_HANDLE, JOINED, RECORD, Routine, Value, created, has_ended,
     is_created, own_signals, record,
 };
-use crate::signal::section::{Section, handle_interruption};
-use crate::{cancel, count, last, linked, signal, start};
+use crate::time::deadline::Deadline;
+use crate::{signal, start};
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn kumi_interpose_pthread_create(

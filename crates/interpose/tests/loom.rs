@@ -5,30 +5,30 @@
 #![cfg(loom)]
 #![allow(dead_code, clippy::missing_safety_doc)]
 
-#[path = "../src/barrier.rs"]
-mod barrier;
-#[path = "../src/condition.rs"]
-mod condition;
-#[path = "../src/futex.rs"]
-mod futex;
+#[path = "../src/lock/mod.rs"]
+mod lock;
 #[path = "../src/loom.rs"]
 mod loom;
-#[path = "../src/lot.rs"]
-mod lot;
 #[path = "loom/model.rs"]
 mod model;
 #[path = "loom/models.rs"]
 mod models;
-#[path = "../src/mutex.rs"]
-mod mutex;
-#[path = "../src/rwlock.rs"]
-mod rwlock;
-#[path = "../src/semaphore.rs"]
-mod semaphore;
-#[path = "../src/spin.rs"]
-mod spin;
 
-use model::{cancel, deadline, phase, record, signal, special};
+use model::special;
+
+// The rooms of the crate, of which the models have a part.
+mod signal {
+    pub(crate) use crate::model::{cancel, signal::section};
+}
+mod start {
+    pub(crate) use crate::model::phase;
+}
+mod thread {
+    pub(crate) use crate::model::record;
+}
+mod time {
+    pub(crate) use crate::model::deadline;
+}
 
 fn failed(_error: std::ffi::c_int) -> std::ffi::c_int {
     -1

@@ -14,11 +14,11 @@ use kumihimo_runtime::park;
 use kumihimo_runtime::readiness::Interest;
 use libc::{sockaddr, socklen_t};
 
-use crate::cancel;
 use crate::descriptor::table::{self, Place};
 use crate::descriptor::transfer::{AGAIN, repeat};
 use crate::descriptor::{pipe, returned};
 use crate::real::libc;
+use crate::signal::cancel;
 
 const IN_PROGRESS: isize = -(libc::EINPROGRESS as isize);
 /// The connection has begun, by an earlier call.

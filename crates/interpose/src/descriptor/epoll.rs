@@ -7,12 +7,13 @@ use kumihimo_runtime::event_loop::{self, EventLoop, IDLE};
 use kumihimo_runtime::park;
 use kumihimo_runtime::readiness::{Interest, Source};
 
-use crate::deadline::Deadline;
 use crate::descriptor::poll::has_ended_wait;
 use crate::descriptor::table::{self, Place};
 use crate::real::libc;
+use crate::signal::cancel;
 use crate::signal::section::Section;
-use crate::{cancel, errno, failed};
+use crate::time::deadline::Deadline;
+use crate::{errno, failed};
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn kumi_interpose_epoll_wait(

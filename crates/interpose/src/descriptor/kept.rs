@@ -10,8 +10,8 @@ use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 
 use crate::descriptor::{table, transfer};
-use crate::phase;
 use crate::real::libc;
+use crate::start::phase;
 
 /// What proc(5) shows for the files of the types that the runtime uses.
 const TYPES: [&[u8]; 6] = [

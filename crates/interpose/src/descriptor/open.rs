@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::descriptor::{kept, returned, table, transfer};
+use crate::failed;
 use crate::real::libc;
 use crate::signal::process;
-use crate::{failed, phase};
+use crate::start::phase;
 
 pub(crate) use kept::note_inherited;
 

@@ -13,11 +13,12 @@ use kumihimo_runtime::park;
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
 use libc::{nfds_t, pollfd};
 
-use crate::deadline::{Deadline, check};
 use crate::descriptor::{check_room, returned, table};
+use crate::failed;
 use crate::real::libc;
+use crate::signal::cancel;
 use crate::signal::section::{Section, handle_interruption, is_interrupted};
-use crate::{cancel, failed};
+use crate::time::deadline::{Deadline, check};
 
 const READ: c_short = libc::POLLIN | libc::POLLRDNORM;
 const WRITE: c_short = libc::POLLOUT | libc::POLLWRNORM;

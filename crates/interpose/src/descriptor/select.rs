@@ -7,11 +7,12 @@ use kumihimo_runtime::park;
 use kumihimo_runtime::readiness::Interest;
 use libc::{fd_set, timeval};
 
-use crate::deadline::Deadline;
 use crate::descriptor::poll::{Chance, Several};
+use crate::failed;
 use crate::real::libc;
+use crate::signal::cancel;
 use crate::signal::section::Section;
-use crate::{cancel, failed};
+use crate::time::deadline::Deadline;
 
 /// The words of a set with `FD_SETSIZE` bits.
 const WORDS: usize = libc::FD_SETSIZE / 64;

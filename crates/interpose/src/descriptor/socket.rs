@@ -11,11 +11,11 @@ use kumihimo_runtime::park;
 use kumihimo_runtime::readiness::Interest;
 use libc::{c_long, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use crate::cancel;
 use crate::descriptor::table::{self, Place};
 use crate::descriptor::transfer::{AGAIN, HAS_TIMEOUTS, repeat};
 use crate::descriptor::{check_room, open, pipe, returned};
 use crate::real::libc;
+use crate::signal::cancel;
 
 /// The place of `fd` if it is a socket and the caller waits as a microprocess.
 #[inline]

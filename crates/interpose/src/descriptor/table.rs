@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use kumihimo_runtime::readiness::Source;
 
-use crate::phase;
 use crate::real::libc;
+use crate::start::phase;
 
 /// Numbers from here on are handled by the C library: the default limit of the kernel (fs.nr_open
 /// in proc_sys_fs(5)).

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use kumihimo_arch::signal_mask::NEVER_BLOCKED;
 use kumihimo_runtime::signals::{call_back, interrupts_program, is_on_runtimes_thread};
 
-use crate::phase;
 use crate::real::libc;
-use crate::record::own_signals;
 use crate::signal::kick;
 use crate::signal::queue::Info;
 use crate::signal::thread::Signals;
 use crate::signal::{action, aside, mask, process, section};
+use crate::start::phase;
+use crate::thread::record::own_signals;
 
 /// Signals of an instruction that cannot continue, if the kernel sends them.
 fn is_fault(signal: c_int, info: &Info) -> bool {

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::sighandler_t;
 
+use crate::failed;
 use crate::real::libc;
 use crate::signal::action::{Action, PLACES, is_handler, kernels, of};
 use crate::signal::entry::entry;
 use crate::signal::section;
 use crate::signal::set::{bit, is_signal};
-use crate::{failed, phase};
+use crate::start::phase;
 
 /// Whether a thread of the program has ever had an alternate stack; sigaltstack(2).
 static HAS_STACKS: AtomicBool = AtomicBool::new(false);

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use kumihimo_runtime::signals::is_on_runtimes_thread;
 use libc::sigset_t;
 
+use crate::failed;
 use crate::real::libc;
-use crate::record::{self, own_signals};
 use crate::signal::mask::{note, of_caller, of_context};
 use crate::signal::{handlers, process, section};
-use crate::{failed, phase};
+use crate::start::phase;
+use crate::thread::record::{self, own_signals};
 
 /// Runs `f` with another mask in the calling microprocess.
 pub(super) fn with<R>(mask: u64, f: impl FnOnce() -> R) -> R {

@@ -15,11 +15,13 @@
 //! - [`mask`]: the mask of a thread, in the kernel and here; [`mask_calls`]: the functions that
 //!   change it.
 //! - [`wait`]: sigwait(3), sigsuspend(2) and their like; [`system_v`]: older functions.
+//! - [`cancel`]: pthread_cancel(3), which interrupts a thread as a signal does.
 //! - [`process`]: signals for the process that no running thread takes, and timers that signal one
 //!   thread.
 
 mod action;
 mod aside;
+pub(crate) mod cancel;
 pub(crate) mod entry;
 pub(crate) mod handlers;
 pub(crate) mod kick;

@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use kumihimo_arch::{signal_mask, system_call, tls};
 
 use crate::real::libc;
-use crate::record::{self, own_signals};
 use crate::signal::aside::{ASIDE, LISTENER, LOOK_AGAIN, look_again};
 use crate::signal::kick::{is_kick, kick, queue_to_process};
 use crate::signal::queue::Info;
 use crate::signal::set::bit;
 use crate::signal::thread::Signals;
 use crate::signal::{mask, section, send};
+use crate::thread::record::{self, own_signals};
 
 /// The signals that microprocesses have had open.
 static OPENED: AtomicU64 = AtomicU64::new(0);

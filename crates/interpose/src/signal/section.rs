@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use kumihimo_runtime::signals::{interrupts_program, is_on_runtimes_thread};
 
 use crate::real::libc;
-use crate::record::{RECORD, own_signals};
 use crate::signal::action::{self, Disposition};
 use crate::signal::kick::kick;
 use crate::signal::mask;
 use crate::signal::set::bit;
 use crate::signal::thread::Signals;
+use crate::thread::record::{RECORD, own_signals};
 
 /// While it lives, no handler runs in the calling thread. Sections nest.
 pub(crate) struct Section(());

@@ -6,16 +6,17 @@ use std::sync::atomic::Ordering;
 use kumihimo_arch::{queued_signal, system_call};
 use libc::pthread_t;
 
+use crate::failed;
 use crate::real::libc;
 use crate::real::libc::{pthread_sigqueue, raise};
-use crate::record::own_signals;
 use crate::signal::action::{self, Disposition};
 use crate::signal::kick::kick;
 use crate::signal::queue::Info;
 use crate::signal::section;
 use crate::signal::set::{bit, is_signal};
 use crate::signal::thread::Signals;
-use crate::{failed, record};
+use crate::thread::record;
+use crate::thread::record::own_signals;
 
 /// Sends `signal` to a microprocess of this library. Returns an error number.
 pub(super) fn send(to: &Signals, signal: c_int, info: &Info) -> c_int {

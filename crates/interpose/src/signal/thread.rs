@@ -10,7 +10,7 @@ use kumihimo_runtime::park::Waiter;
 use crate::signal::queue::Queue;
 use crate::signal::set::bit;
 
-/// The signals of a thread, in its [record](crate::record::Record).
+/// The signals of a thread, in its [record](crate::thread::record::Record).
 pub(crate) struct Signals {
     /// Number of nested sections in which no handler runs.
     pub(super) depth: Cell<u32>,

@@ -8,16 +8,17 @@ use kumihimo_runtime::park::{self, Wait};
 use kumihimo_runtime::thread::blocking;
 use libc::{sigset_t, timespec};
 
-use crate::cancel;
-use crate::deadline::{Deadline, check};
+use crate::failed;
 use crate::real::libc;
-use crate::record::own_signals;
+use crate::signal::cancel;
 use crate::signal::kick::is_kick;
 use crate::signal::queue::Info;
 use crate::signal::section::{self, Then};
 use crate::signal::set::bit;
 use crate::signal::{mask, mask_calls, process};
-use crate::{failed, record};
+use crate::thread::record;
+use crate::thread::record::own_signals;
+use crate::time::deadline::{Deadline, check};
 
 /// Takes a signal of `set` out of the caller's queue.
 fn take(set: u64) -> Option<Info> {

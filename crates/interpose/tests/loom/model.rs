@@ -304,7 +304,7 @@ pub(crate) mod c {
     }
 }
 
-/// `crate::deadline` of the models: one deadline for each thread.
+/// `crate::time::deadline` of the models: one deadline for each thread.
 pub(crate) mod deadline {
     use std::ffi::c_int;
     use std::time::Duration;

@@ -6,16 +6,16 @@ use loom::model::Builder;
 use loom::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use loom::thread;
 
-use crate::condition;
-use crate::deadline::Deadline;
-use crate::futex::futex;
-use crate::lot::{self, End, Kind};
+use crate::lock::condition;
+use crate::lock::futex::futex;
+use crate::lock::lot::{self, End, Kind};
+use crate::lock::mutex;
+use crate::lock::rwlock::{self, Side};
+use crate::lock::semaphore;
+use crate::lock::spin;
 use crate::model::park::{self, Wait};
 use crate::model::{HELD, Handle, Pair};
-use crate::mutex;
-use crate::rwlock::{self, Side};
-use crate::semaphore;
-use crate::spin;
+use crate::time::deadline::Deadline;
 
 /// Explores `f`. `KUMI_LOOM_BOUND` raises the bound on preemptions.
 fn explore(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
@@ -531,7 +531,7 @@ fn barrier_lets_a_round_go() {
         let guarded = Guarded::of(Pair::new(0, 0).with_word(2, 2));
         let arrive = |guarded: Arc<Guarded>| {
             // SAFETY: an object of the model.
-            unsafe { crate::barrier::wait(guarded.object().as_ptr()) }
+            unsafe { crate::lock::barrier::wait(guarded.object().as_ptr()) }
         };
         let other = guarded.clone();
         let other = thread::spawn(move || [(); 2].map(|()| arrive(other.clone())));

@@ -8,13 +8,16 @@ use std::ffi::c_int;
 
 use libc::{pthread_cond_t, pthread_mutex_t};
 
-use crate::deadline::Deadline;
+use crate::lock::lot::{self, End, Kind};
+use crate::lock::mutex;
 use crate::loom::libc;
 use crate::loom::park::Wait;
-use crate::lot::{self, End, Kind};
-use crate::record::own_signals;
+use crate::signal::cancel;
 use crate::signal::section::{Section, handle_interruption};
-use crate::{cancel, mutex, phase, special};
+use crate::special;
+use crate::start::phase;
+use crate::thread::record::own_signals;
+use crate::time::deadline::Deadline;
 
 unsafe extern "C" {
     #[cfg_attr(not(loom), link_name = "__wrap_pthread_cond_clockwait")]

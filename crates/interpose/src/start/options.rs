@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::report;
+use crate::start::report;
 
 /// Name of the variable.
 const NAME: &str = "KUMIHIMO_RUN";

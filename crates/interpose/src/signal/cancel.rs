@@ -17,10 +17,10 @@ use crate::real::libc;
 use crate::real::libc::{
     pthread_cancel, pthread_setcancelstate, pthread_setcanceltype, pthread_testcancel,
 };
-use crate::record::{self, RECORD, own_signals};
 use crate::signal::kick::is_kick;
 use crate::signal::thread::Signals;
 use crate::signal::{entry, section, send};
+use crate::thread::record::{self, RECORD, own_signals};
 
 /// A cancellation point. Unwinds the caller's stack if the thread was cancelled.
 #[inline]

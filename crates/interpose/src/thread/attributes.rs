@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use libc::{pthread_attr_t, pthread_t};
 
 use crate::real::libc;
-use crate::{record, scheduling_calls};
+use crate::thread::{record, scheduling_calls};
 
 /// The smallest stack of a microprocess, in bytes. Less than that asks for trouble on a thread of
 /// the C library as well, whose signal frames alone need several KiB.

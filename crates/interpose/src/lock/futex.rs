@@ -6,17 +6,21 @@
 use std::ffi::{c_int, c_long};
 use std::time::Duration;
 
-use crate::deadline::{Deadline, check};
+#[cfg(not(loom))]
+use crate::descriptor;
 use crate::failed;
+use crate::lock::lot::{self, End, Kind, Waiting};
 use crate::loom::atomic::{Ordering, fence};
 use crate::loom::park::{self, Wait};
 use crate::loom::{libc, read};
-use crate::lot::{self, End, Kind, Waiting};
 use crate::signal::section::{Section, handle_interruption};
 #[cfg(not(loom))]
 use crate::signal::send;
 #[cfg(not(loom))]
-use crate::{descriptor, identity, phase};
+use crate::start::phase;
+#[cfg(not(loom))]
+use crate::thread::identity;
+use crate::time::deadline::{Deadline, check};
 
 /// Replaces syscall(2). Variadic in C: see `arch`, whose definition makes all calls but these.
 #[cfg(not(loom))]
@@ -64,13 +68,13 @@ unsafe extern "C-unwind" fn kumi_interpose_syscall(
                     return c_long::from(identity::kumi_interpose_sched_yield());
                 }
                 libc::SYS_nanosleep => {
-                    return c_long::from(crate::sleep::kumi_interpose_nanosleep(
+                    return c_long::from(crate::time::sleep::kumi_interpose_nanosleep(
                         std::ptr::with_exposed_provenance(a),
                         std::ptr::with_exposed_provenance_mut(b),
                     ));
                 }
                 libc::SYS_clock_nanosleep => {
-                    let error = crate::sleep::kumi_interpose_clock_nanosleep(
+                    let error = crate::time::sleep::kumi_interpose_clock_nanosleep(
                         a as libc::clockid_t,
                         b as c_int,
                         std::ptr::with_exposed_provenance(c),

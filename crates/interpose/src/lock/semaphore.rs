@@ -4,12 +4,14 @@ use std::ffi::c_int;
 
 use libc::sem_t;
 
-use crate::deadline::Deadline;
+use crate::failed;
+use crate::lock::lot::{self, End, Kind, Waiting};
 use crate::loom::libc;
 use crate::loom::park::{self, Wait};
-use crate::lot::{self, End, Kind, Waiting};
+use crate::signal::cancel;
 use crate::signal::section::{Section, handle_interruption};
-use crate::{cancel, failed, phase};
+use crate::start::phase;
+use crate::time::deadline::Deadline;
 
 unsafe extern "C" {
     #[cfg_attr(not(loom), link_name = "__wrap_sem_clockwait")]

@@ -16,9 +16,9 @@ use kumihimo_runtime::linked::{Linked, register};
 use kumihimo_runtime::park::is_in_runtime;
 use kumihimo_runtime::runtime::{Mode, mode};
 
-use crate::phase::{self, Phase};
 use crate::real::{self, libc};
 use crate::start;
+use crate::start::phase::{self, Phase};
 
 /// Whether the caller is the runtime: a thread that it creates is no thread of the program.
 pub(crate) fn creates_for_runtime() -> bool {

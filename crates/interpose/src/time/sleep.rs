@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use kumihimo_runtime::{park, thread};
 
-use crate::deadline::{Deadline, check};
+use crate::failed;
 use crate::real::libc;
+use crate::signal::cancel;
 use crate::signal::section::{Section, handle_interruption, is_interrupted};
-use crate::{cancel, failed};
+use crate::time::deadline::{Deadline, check};
 
 /// The longest single sleep. A time that the runtime's clock cannot count up to is slept in parts.
 const PART: Duration = Duration::from_secs(1 << 30);

@@ -19,8 +19,8 @@ use crate::loom::{
     Cell, Instant, Locked, Mutex, after_lock_prefix, compiler_fence, lock, try_lock,
 };
 
-use crate::record::own_signals;
 use crate::signal::section::{Section, handle_interruption, is_interrupted};
+use crate::thread::record::own_signals;
 
 /// What a waiter waits for at its address. Waiters of different kinds at the same address, where an
 /// object was freed and another one made, do not wake each other.

@@ -7,12 +7,12 @@ use std::ffi::c_int;
 
 use libc::pthread_spinlock_t;
 
+use crate::lock::lot::{self, End, Kind};
 use crate::loom::atomic::{Ordering, fence};
 use crate::loom::libc;
 use crate::loom::park::{self, Wait};
-use crate::lot::{self, End, Kind};
-use crate::phase;
 use crate::signal::section::{Section, handle_interruption};
+use crate::start::phase;
 
 /// Number of looks before a microprocess waits: about a microsecond.
 const LOOKS: usize = 100;

@@ -8,12 +8,13 @@ use std::ffi::c_int;
 
 use libc::pthread_barrier_t;
 
+use crate::lock::lot::{self, Kind, Waiting};
 use crate::loom::libc;
 use crate::loom::park::Wait;
-use crate::lot::{self, Kind, Waiting};
-use crate::record::own_signals;
 use crate::signal::section::Section;
-use crate::{phase, special};
+use crate::special;
+use crate::start::phase;
+use crate::thread::record::own_signals;
 
 /// The words of a `pthread_barrier_t` (struct pthread_barrier, sysdeps/nptl/internaltypes.h of
 /// glibc).

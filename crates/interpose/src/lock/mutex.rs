@@ -4,13 +4,16 @@ use std::ffi::c_int;
 
 use libc::pthread_mutex_t;
 
-use crate::deadline::Deadline;
+use crate::lock::lot::{self, End, Kind, Waiting};
 use crate::loom::libc;
 use crate::loom::park::{self, Wait};
-use crate::lot::{self, End, Kind, Waiting};
-use crate::record::own_signals;
+use crate::signal::cancel;
 use crate::signal::section::{Section, handle_interruption};
-use crate::{cancel, phase, record, special};
+use crate::special;
+use crate::start::phase;
+use crate::thread::record;
+use crate::thread::record::own_signals;
+use crate::time::deadline::Deadline;
 
 /// Number of looks at a held lock before its waiter parks. A critical section is often shorter than
 /// two switches.

@@ -13,10 +13,10 @@ use kumihimo_arch::tls;
 use kumihimo_runtime::thread::JoinHandle;
 use libc::pthread_t;
 
-use crate::phase;
 use crate::real::libc;
-use crate::scheduling::Scheduling;
 use crate::signal::thread::Signals;
+use crate::start::phase;
+use crate::thread::scheduling::Scheduling;
 
 /// What a thread runs. It may unwind: pthread_exit(3) does so, up to `run_routine`.
 pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;

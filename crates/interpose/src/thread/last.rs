@@ -7,11 +7,11 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::call::Call;
 use crate::real::libc;
-use crate::record::{Routine, is_created};
 use crate::signal::process;
-use crate::{count, phase};
+use crate::start::{count, phase};
+use crate::thread::call::Call;
+use crate::thread::record::{Routine, is_created};
 
 /// Threads that have not ended.
 static LIVING: AtomicU64 = AtomicU64::new(1);

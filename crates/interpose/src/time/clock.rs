@@ -12,9 +12,10 @@ use kumihimo_arch::thread_attributes::runtime;
 use kumihimo_arch::tls;
 use libc::{clockid_t, pthread_t, timespec};
 
+use crate::failed;
 use crate::real::libc;
 use crate::real::libc::pthread_getcpuclockid;
-use crate::{failed, record};
+use crate::thread::record;
 
 /// One more than the largest thread ID of the kernel (pid_max in proc_sys_kernel(5)).
 const BEYOND: u32 = 1 << 23;

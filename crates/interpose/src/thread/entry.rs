@@ -2,9 +2,10 @@
 
 use std::ffi::c_void;
 
-use crate::attributes::Plan;
-use crate::record::{CANCELED, RECORD, Routine, Value};
-use crate::{last, signal};
+use crate::signal;
+use crate::thread::attributes::Plan;
+use crate::thread::last;
+use crate::thread::record::{CANCELED, RECORD, Routine, Value};
 
 /// What a new thread runs.
 #[repr(C)]

@@ -4,12 +4,14 @@ use std::ffi::c_int;
 
 use libc::pthread_rwlock_t;
 
-use crate::deadline::Deadline;
+use crate::lock::lot::{self, End, Kind, Waiting};
 use crate::loom::libc;
 use crate::loom::park::{self, Wait};
-use crate::lot::{self, End, Kind, Waiting};
 use crate::signal::section::{Section, handle_interruption, is_interrupted};
-use crate::{phase, record, special};
+use crate::special;
+use crate::start::phase;
+use crate::thread::record;
+use crate::time::deadline::Deadline;
 
 unsafe extern "C" {
     #[cfg_attr(not(loom), link_name = "__wrap_pthread_rwlock_clockrdlock")]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::real::libc;
-use crate::report;
+use crate::start::report;
 
 /// Threads that were created as microprocesses.
 static MICROPROCESSES: AtomicU64 = AtomicU64::new(0);

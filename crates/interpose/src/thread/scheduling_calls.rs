@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use kumihimo_runtime::park;
 use libc::{cpu_set_t, pthread_t, sched_param};
 
-use crate::cancel;
 use crate::real::libc;
 use crate::real::libc::pthread_setschedprio;
-use crate::record::{self, RECORD, Record};
-use crate::scheduling::{Class, WORDS, set_own};
+use crate::signal::cancel;
+use crate::thread::record::{self, RECORD, Record};
+use crate::thread::scheduling::{Class, WORDS, set_own};
 
 fn is_own(thread: pthread_t) -> bool {
     thread as usize == kumihimo_arch::cpu::fs_base()

@@ -10,7 +10,7 @@ use crate::real::libc;
 use kumihimo_arch::system_call;
 use libc::{cpu_set_t, sched_param};
 
-/// What was asked for a thread, in its [record](crate::record::Record).
+/// What was asked for a thread, in its [record](crate::thread::record::Record).
 pub(crate) struct Scheduling {
     /// The class that was asked for, as [`Class::to_word`], or 0 for that of all.
     class: AtomicU64,

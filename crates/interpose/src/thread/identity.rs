@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use kumihimo_runtime::{park, thread as microprocess};
 
 use crate::real::libc;
-use crate::record;
+use crate::thread::record;
 
 /// The number of the calling thread. A microprocess has one of its own, which is no ID of a kernel
 /// thread, and which stays the same whatever kernel thread it runs on.
