@@ -19,6 +19,7 @@
  *   EOPNOTSUPP       not available on this architecture, or in the child of a fork
  *   ENOTRECOVERABLE  a defect of the library
  * Those of gates:
+ *   EHOSTUNREACH     another machine is not reachable, or no border runs
  *   ENOENT           no process serves a gate of this name
  *   EADDRINUSE       a gate of this name is already served
  *   EACCES           the user has no permission

@@ -15,7 +15,7 @@ thread_local! {
 }
 
 /// Error kinds and their numbers. If a number appears twice, it converts to the first kind.
-const NUMBERS: [(ErrorKind, c_int); 15] = [
+const NUMBERS: [(ErrorKind, c_int); 16] = [
     (ErrorKind::NotFound, libc::ENOENT),
     (ErrorKind::InUse, libc::EADDRINUSE),
     (ErrorKind::NotPermitted, libc::EACCES),
@@ -31,6 +31,7 @@ const NUMBERS: [(ErrorKind, c_int); 15] = [
     (ErrorKind::Invalid, libc::EINVAL),
     (ErrorKind::Io, libc::EIO),
     (ErrorKind::Unsupported, libc::EOPNOTSUPP),
+    (ErrorKind::Unreachable, libc::EHOSTUNREACH),
 ];
 
 /// Returns the errno of an error kind.

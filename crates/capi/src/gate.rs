@@ -1,4 +1,10 @@
-//! Client side of gates.
+//! Client side of gates. [`serve`] is the server side; [`bytes`] and [`region`] are what a call
+//! passes.
+
+pub mod bytes;
+pub mod region;
+pub mod serve;
+mod threads;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
@@ -6,10 +12,10 @@ use std::time::Duration;
 use kumihimo::gate::{RawGate, Region as Shared};
 use kumihimo::thread;
 
-use crate::bytes::{self, Bytes, cleared_out, non_null, non_null_mut};
 use crate::error::{Failure, catch_failure};
+use crate::gate::bytes::{Bytes, cleared_out, non_null, non_null_mut};
+use crate::gate::region::Region;
 use crate::options::{self, RawOptions};
-use crate::region::{self, Region};
 
 /// `kumi_gate`.
 #[derive(Debug)]

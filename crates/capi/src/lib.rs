@@ -1,5 +1,6 @@
 //! Kumihimo for C and C++: the functions of `include/kumihimo.h`, which documents them for their
-//! callers. One module serves one header of `include/kumihimo`.
+//! callers. One module serves one header of `include/kumihimo`;
+//! `sync` and `gate` have several.
 //!
 //! Conventions: a function returns 0 or a positive errno, like pthreads functions, and stores a
 //! message for [`error::kumi_error_text`]. Handles are opaque. Every argument is checked as far as
@@ -9,26 +10,15 @@
 // kumihimo.h states the safety contract of all functions in one place.
 #![allow(clippy::missing_safety_doc)]
 
-pub mod barrier;
-pub mod bytes;
-pub mod channel;
-pub mod condition;
 pub mod error;
 pub mod gate;
-pub mod mutex;
 pub mod net;
 pub mod object;
 pub mod options;
-pub mod region;
-pub mod rwlock;
-pub mod semaphore;
-pub mod serve;
 mod sized;
+pub mod sync;
 pub mod thread;
-mod thread_registry;
-mod threads;
 pub mod time;
-pub mod timer;
 
 /// Version of kumihimo.h that this library implements: `major << 16 | minor << 8 | patch`, as
 /// `KUMI_VERSION`.

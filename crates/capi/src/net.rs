@@ -18,8 +18,8 @@ use kumihimo::net::{TcpListener, TcpStream};
 use kumihimo::sync::{Mutex, MutexGuard};
 use kumihimo::thread;
 
-use crate::bytes::{self, non_null_mut};
 use crate::error::{Failure, catch_failure, io_failure};
+use crate::gate::bytes::{self, non_null_mut};
 use crate::time;
 
 const PARTS: usize = 64;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use kumihimo::thread;
 
-use crate::bytes::non_null;
 use crate::error::Failure;
+use crate::gate::bytes::non_null;
 
 /// Size of every object in C, in words of 64 bits.
 pub const WORDS: usize = 16;

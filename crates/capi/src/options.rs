@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use kumihimo::gate::{Options, Placement};
 
-use crate::bytes::Layout;
 use crate::error::Failure;
+use crate::gate::bytes::Layout;
 use crate::sized::{self, MOST, Sized};
 
 /// `KUMI_ALLOW_EVERYBODY`: every user may call.

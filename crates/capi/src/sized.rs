@@ -1,7 +1,7 @@
 //! Structures of options that begin with their size, so that later versions may append fields.
 
-use crate::bytes::non_null;
 use crate::error::Failure;
+use crate::gate::bytes::non_null;
 
 /// Largest size that is taken for one. Larger values are not from a header.
 pub(crate) const MOST: usize = 4096;

@@ -1,4 +1,6 @@
-//! Threads of C programs: microprocesses.
+//! Threads of C programs: microprocesses. The `registry` knows them by their numbers.
+
+mod registry;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
@@ -7,10 +9,10 @@ use std::time::Instant;
 
 use kumihimo::thread::{self, Builder, JoinHandle, Priority, Thread};
 
-use crate::bytes::{self, Layout, non_null_mut};
 use crate::error::{Failure, catch_failure, io_failure};
+use crate::gate::bytes::{self, Layout, non_null_mut};
 use crate::sized::{self, Sized};
-use crate::thread_registry::{self, Record};
+use crate::thread::registry::Record;
 use crate::time;
 
 /// `KUMI_THREAD_DETACHED`.
@@ -93,7 +95,7 @@ unsafe impl Send for Start {}
 impl Start {
     fn run(self) -> usize {
         if let Some(record) = &self.record {
-            thread_registry::begin(record.number);
+            registry::begin(record.number);
         }
         // SAFETY: the interface's contract.
         let result = unsafe { (self.routine)(self.arg) };
@@ -157,7 +159,7 @@ pub unsafe extern "C" fn kumi_thread_create(
 }
 
 fn join(number: u64, deadline: Option<Instant>) -> Result<usize, Failure> {
-    if number == thread_registry::current() {
+    if number == registry::current() {
         return Err(Failure::constant(libc::EDEADLK, c"a thread cannot wait for its own end"));
     }
     let record = Record::find(number)?;
@@ -232,7 +234,7 @@ pub extern "C" fn kumi_thread_detach(number: u64) -> c_int {
 /// Returns the number of the caller. See kumihimo/thread.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn kumi_thread_self() -> u64 {
-    thread_registry::current()
+    registry::current()
 }
 
 /// Returns whether the caller is a microprocess. See kumihimo/thread.h.
@@ -252,7 +254,7 @@ pub extern "C" fn kumi_thread_yield() -> c_int {
 
 /// Calls `f` with the thread, which may be the caller.
 fn with_thread<R>(number: u64, f: impl FnOnce(&Thread) -> R) -> Result<R, Failure> {
-    if number == thread_registry::current() {
+    if number == registry::current() {
         return Ok(f(&thread::current()));
     }
     let record = Record::find(number)?;

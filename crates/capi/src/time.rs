@@ -1,4 +1,6 @@
-//! Clock, time limits and sleeps.
+//! Clock, time limits and sleeps. [`timer`]: timers.
+
+pub mod timer;
 
 use std::ffi::c_int;
 use std::sync::OnceLock;

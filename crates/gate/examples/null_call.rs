@@ -1,5 +1,6 @@
-//! What a call costs: `null_call serve` in one process, `null_call call CALLERS BYTES PLACEMENT` in
-//! another one. Both want the same `KUMI_DIR`.
+//! Cost of a call: `null_call serve` in one process, `null_call call CALLERS BYTES PLACEMENT` in
+//! another one with the same `KUMI_DIR`. A fifth argument names the gate, which may be on another
+//! machine: `build7/null`.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +26,8 @@ fn main() {
         Some("spin") => Placement::Spin,
         _ => Placement::Adaptive,
     };
-    let gate =
-        RawGate::connect_with("null", &Options::new().placement(placement)).expect("a server");
+    let name = arguments.get(4).map_or("null", String::as_str);
+    let gate = RawGate::connect_with(name, &Options::new().placement(placement)).expect("a server");
     let until = Instant::now() + Duration::from_secs(2);
     let begun = Instant::now();
     let gate = &gate;

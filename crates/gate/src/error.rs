@@ -1,5 +1,8 @@
 //! Errors of gates.
 
+#[cfg(not(loom))]
+mod system;
+
 use std::fmt;
 
 /// An error of a gate: what happened, to which gate, and what to do.
@@ -83,10 +86,12 @@ pub enum ErrorKind {
     Io,
     /// This machine has no gates: microprocesses are kernel threads on its architecture.
     Unsupported,
+    /// Another machine is not reachable, or no border runs: the request was certainly not sent.
+    Unreachable,
 }
 
 /// Kinds by their number in the protocol: the order never changes.
-const KINDS: [ErrorKind; 15] = [
+const KINDS: [ErrorKind; 16] = [
     ErrorKind::NotFound,
     ErrorKind::InUse,
     ErrorKind::NotPermitted,
@@ -102,14 +107,19 @@ const KINDS: [ErrorKind; 15] = [
     ErrorKind::Invalid,
     ErrorKind::Io,
     ErrorKind::Unsupported,
+    ErrorKind::Unreachable,
 ];
 
 impl ErrorKind {
-    pub(crate) fn number(self) -> u8 {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn number(self) -> u8 {
         KINDS.iter().position(|kind| *kind == self).expect("all kinds have a number") as u8
     }
 
-    pub(crate) fn of_number(number: u8) -> Option<ErrorKind> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<ErrorKind> {
         KINDS.get(usize::from(number)).copied()
     }
 }
@@ -130,6 +140,12 @@ impl Error {
         Error { kind, text: text.into() }
     }
 
+    /// Removes the name of a gate from the beginning of the text.
+    pub(crate) fn without_gate(self, name: &str) -> Error {
+        let rest = self.text.strip_prefix(&format!("gate {name:?}: ")).map(str::to_owned);
+        Error { text: rest.unwrap_or(self.text), ..self }
+    }
+
     /// Names the gate, where the text does not.
     pub(crate) fn of_gate(self, name: &str) -> Error {
         if self.text.contains(&format!("{name:?}")) {
@@ -145,7 +161,7 @@ impl Error {
     /// ```
     /// use kumihimo::gate::{ErrorKind, RawGate};
     ///
-    /// let error = RawGate::connect("no/slashes").unwrap_err();
+    /// let error = RawGate::connect("no/second/slash").unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::Invalid);
     /// ```
     #[must_use]

@@ -64,7 +64,13 @@ impl<Q, R> std::fmt::Debug for Gate<Q, R> {
 impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R> {
     /// Connects to the gate of this name. Blocks the microprocess until the server has answered.
     ///
+    /// `build7/square` is a gate of machine `build7`, which the border of this machine reaches
+    /// (`kumi border`). `*/square` is a gate of this machine if it is served here, and otherwise of
+    /// any machine that serves it. A name without a machine is always of this one. Over machines
+    /// there are no regions.
+    ///
     /// # Errors
+    /// `Unreachable`: the machine is not reachable, or no border runs.
     /// `NotFound`: the gate is not served. `NotPermitted`: not this user. `Version`: the server is
     /// of another version of Kumihimo, or serves bytes. `TimedOut`: the server is stopped, or does
     /// not answer. `Exhausted`: descriptors, memory.

@@ -42,8 +42,6 @@ mod resource_entry;
 #[cfg(not(loom))]
 mod server;
 #[cfg(not(loom))]
-mod system_error;
-#[cfg(not(loom))]
 mod wire;
 
 #[cfg(loom)]
@@ -52,7 +50,7 @@ use model::{client, link, options};
 pub use error::{Error, ErrorKind};
 #[cfg(not(loom))]
 #[doc(hidden)]
-pub use wire::codec;
+pub use wire::{codec, remote_call};
 #[cfg(not(loom))]
 pub use {
     client::stream::Stream,

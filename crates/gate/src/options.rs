@@ -43,6 +43,7 @@ pub struct Options {
     pub(crate) inherit: bool,
     pub(crate) patience: Duration,
     pub(crate) directory: Option<PathBuf>,
+    pub(crate) origin: Option<String>,
     pub(crate) quotas: Quotas,
 }
 
@@ -82,6 +83,7 @@ impl Options {
             inherit: true,
             patience: Duration::from_secs(5),
             directory: None,
+            origin: None,
             quotas: Quotas::default(),
         }
     }
@@ -362,6 +364,17 @@ impl Options {
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Options {
         self.directory = Some(path.into());
+        self
+    }
+
+    /// Client: the caller on another machine for which this client calls. For the border. Cut to
+    /// 255 bytes.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn origin(mut self, origin: &str) -> Options {
+        let ends = origin.char_indices().map(|(at, c)| at + c.len_utf8());
+        let end = ends.take_while(|end| *end <= 255).last().unwrap_or(0);
+        self.origin = Some(origin[..end].to_owned());
         self
     }
 

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::call::Client;
+use crate::client::stream::Stream;
 use crate::error::Error;
 use crate::options::Options;
 use crate::region::sealed::Region;
 use crate::server::request::{Context, Job};
 use crate::server::serving::{self, Serving};
+use crate::server::sink::Sink;
 use crate::server::worker_pool::WorkerPool;
 
 /// The client of a gate that takes and returns bytes, as they are: for other codecs and languages.
@@ -93,6 +95,48 @@ impl RawGate {
     /// ```
     pub fn connect_with(name: &str, options: &Options) -> Result<RawGate, Error> {
         Ok(RawGate { client: Client::connect(name, options, None)? })
+    }
+
+    /// Serves a gate of bytes with streams. For the border.
+    ///
+    /// # Errors
+    /// See [`Gate::serve`](crate::Gate::serve).
+    #[doc(hidden)]
+    pub fn serve_stream(
+        name: &str,
+        options: &Options,
+        handler: impl Fn(&[u8], &Context<'_>, &Sink<'_, ()>) -> Result<(), Error>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<Serving, Error> {
+        let serving = serving::open(name, options, None, false)?;
+        let handler = move |request: &[u8], job: &Job<'_>, _: &mut Vec<u8>| {
+            let sink = Sink::new(job);
+            handler(request, &job.context, &sink)?;
+            sink.end()?;
+            Ok(Vec::new())
+        };
+        WorkerPool::start(&serving, Box::new(handler), true)?;
+        Ok(serving)
+    }
+
+    /// Begins a stream, whose items are taken as bytes. For the border.
+    ///
+    /// # Errors
+    /// See [`Gate::stream`](crate::Gate::stream).
+    #[doc(hidden)]
+    pub fn stream(&self, request: &[u8]) -> Result<Stream<()>, Error> {
+        Stream::begin(&self.client, request)
+    }
+
+    /// Connects to a gate with types, whose hash was made elsewhere. For the border.
+    ///
+    /// # Errors
+    /// See [`Gate::connect`](crate::Gate::connect).
+    #[doc(hidden)]
+    pub fn connect_as(name: &str, options: &Options, types: Option<u64>) -> Result<RawGate, Error> {
+        Ok(RawGate { client: Client::connect(name, options, types)? })
     }
 
     /// As [`Gate::call`](crate::Gate::call); `reply` has the reply and nothing else afterwards.

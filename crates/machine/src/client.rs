@@ -1,14 +1,25 @@
 //! Client: lists the address spaces of a machine, and controls their microprocesses.
+//!
+//! `neighbour`: a connection to one address space; `answering`: whether it can answer; `remote`:
+//! other machines, through the border of this one.
 
+pub(crate) mod answering;
+mod neighbour;
+mod remote;
+
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kumihimo_resource::id::SPACES;
+use rustix::net::SocketType;
 
+use crate::directory::socket;
 use crate::directory::{Directory, socket_name};
 pub use crate::error::Error;
-pub use crate::neighbour::Neighbour;
+pub use neighbour::Neighbour;
+use remote::Remote;
 
 /// Default time limit of a request.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
@@ -34,6 +45,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(2);
 pub struct Machine {
     pub(crate) directory: Arc<Directory>,
     time_limit: Duration,
+    /// The machine, if it is another one than that of the directory.
+    remote: Option<Remote>,
 }
 
 impl Machine {
@@ -56,7 +69,7 @@ impl Machine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn mine() -> Result<Machine, Error> {
-        Ok(Machine { directory: Arc::new(Directory::mine()?), time_limit: TIME_LIMIT })
+        Ok(Machine::of(Directory::mine()?))
     }
 
     /// Opens the run-time directory at `path`, of any user.
@@ -80,7 +93,11 @@ impl Machine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn at(path: &Path) -> Result<Machine, Error> {
-        Ok(Machine { directory: Arc::new(Directory::at(path)?), time_limit: TIME_LIMIT })
+        Ok(Machine::of(Directory::at(path)?))
+    }
+
+    fn of(directory: Directory) -> Machine {
+        Machine { directory: Arc::new(directory), time_limit: TIME_LIMIT, remote: None }
     }
 
     /// See [`Directory::passed_over`].
@@ -164,6 +181,11 @@ impl Machine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn spaces(&self) -> Result<Vec<Neighbour>, Error> {
+        if let Some(remote) = &self.remote {
+            let deadline = Instant::now() + self.time_limit;
+            let numbers = remote.spaces(&self.directory, self.time_limit, deadline)?;
+            return Ok(numbers.into_iter().map(|number| self.unchecked(number)).collect());
+        }
         let mut living = Vec::new();
         for number in self.directory.numbers()? {
             let mut neighbour = self.unchecked(number);
@@ -227,6 +249,11 @@ impl Machine {
         if number >= SPACES {
             return Err(none(&format!(": the largest number is {}", SPACES - 1)));
         }
+        if self.remote.is_some() {
+            let mut neighbour = self.unchecked(number);
+            neighbour.connection = Some(neighbour.connect(Instant::now() + self.time_limit)?);
+            return Ok(neighbour);
+        }
         let mine = self.directory.is_mine();
         let lives = if mine {
             self.directory.is_living(number)?
@@ -236,10 +263,25 @@ impl Machine {
         if lives { Ok(self.unchecked(number)) } else { Err(none("")) }
     }
 
+    /// Connects to the control socket of address space `number` of this machine. The greeting is
+    /// still to be read: for the border, which passes on what comes.
+    ///
+    /// # Errors
+    /// Returns the errors of [`neighbour`](Machine::neighbour), and those of connecting.
+    #[doc(hidden)]
+    pub fn control_socket(&self, number: u16) -> Result<OwnedFd, Error> {
+        self.neighbour(number)?;
+        let (server, name) = (socket::space(number), socket_name(number));
+        let deadline = Instant::now() + self.time_limit;
+        socket::reach(&self.directory, &server, &name, SocketType::STREAM, deadline)
+            .map(|reached| reached.socket)
+    }
+
     fn unchecked(&self, number: u16) -> Neighbour {
         Neighbour {
             directory: self.directory.clone(),
             number,
+            remote: self.remote.clone(),
             time_limit: self.time_limit,
             connection: None,
         }

@@ -7,6 +7,7 @@
 //! 12.ear      its core listener, at which neighbours notify it of changes on the board
 //! 12.gates    the socket at which callers of its gates connect
 //! gate.NAME   a symbolic link to 12: address space 12 serves this gate ([`crate::gates`])
+//! border.*    those of the border, beside the `epoch` of this directory ([`crate::border`])
 //! next        the number to try next
 //! ```
 //! A lock proves that its holder is alive: the kernel releases it when the process ends in any way.
@@ -19,15 +20,19 @@
 
 mod core_notifier;
 pub(crate) mod gate_names;
+pub(crate) mod locked;
+mod retry;
 pub(crate) mod socket;
 
 pub(crate) use core_notifier::CoreNotifier;
+use locked::Locked;
+pub(crate) use retry::retry_within;
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kumihimo_config::MachineDir;
 use kumihimo_resource::id::{GENERATIONS, SPACES};
@@ -36,10 +41,9 @@ use rustix::fs::{self, Access, AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::process;
-use rustix::thread::Timespec;
 
-use crate::descriptors::{Descriptors, Kept};
 use crate::error::Error;
+use crate::socket::descriptors::{Descriptors, Kept};
 
 /// Mode bits that entries must not have.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -380,35 +384,37 @@ impl Directory {
         let next = self.open("next", true)?.ok_or_else(|| self.failed("next", Errno::NOENT))?;
         // If this lock is not available in time, the process continues without it. The lock only
         // orders the numbers; the locks of the numbers decide on their ownership.
-        let _ = retry_within(PATIENCE, || {
-            fs::flock(&next, FlockOperation::NonBlockingLockExclusive).is_ok()
+        let mut ordered = None;
+        retry_within(PATIENCE, || {
+            ordered = Locked::alone(&next).ok();
+            ordered.is_some()
         });
         let first = self.note("next", &next, u32::from(SPACES))?.max(1) as u16;
         let (mut taken, mut used_up) = (0, 0);
         for number in (first..SPACES).chain(1..first) {
             let name = number.to_string();
             let lock = self.open(&name, true)?.ok_or_else(|| self.failed(&name, Errno::NOENT))?;
-            match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
+            let lock = match Locked::alone(lock) {
+                Ok(lock) => lock,
                 Err(Errno::WOULDBLOCK) => {
                     taken += 1;
                     continue;
                 }
                 Err(e) => return Err(self.failed(&name, e)),
-            }
+            };
             let generation = self.note(&name, &lock, GENERATIONS)?;
             if generation > GENERATIONS - CLAIMED_AT_ONCE {
                 used_up += 1;
                 continue;
             }
-            write_generation(&lock, generation + CLAIMED_AT_ONCE)
+            write_generation(&*lock, generation + CLAIMED_AT_ONCE)
                 .map_err(|e| self.failed(&name, e))?;
             // If this write fails, the next process only tests more numbers.
             let _ = write_generation(&next, u32::from(number) + 1);
             // Otherwise the names of the number's last holder would count as this one's. If a
             // foreign entry makes this fail, the first gate reports it.
             let _ = self.sweep_gates(number);
-            return Ok(Claimed { number, first: generation, lock: self.keep(lock) });
+            return Ok(Claimed { number, first: generation, lock: self.keep(lock.stay()) });
         }
         Err(Error::Directory(format!(
             "all {} numbers of address spaces in {} are taken ({taken}) or used up ({used_up}): end some, or remove the directory when no \
@@ -438,14 +444,14 @@ impl Directory {
     pub(crate) fn is_living(&self, number: u16) -> Result<bool, Error> {
         if let Some(lock) = self.open(&number.to_string(), false)? {
             // A shared lock, so that concurrent tests do not see each other's locks.
-            match fs::flock(&lock, FlockOperation::NonBlockingLockShared) {
-                Ok(()) => {}
+            let lock = match Locked::shared(lock) {
+                Ok(lock) => lock,
                 Err(Errno::WOULDBLOCK) => return Ok(true),
                 Err(e) => return Err(self.failed(&number.to_string(), e)),
-            }
+            };
             // A new address space acquires the lock before it creates a socket, so no socket of a
             // living one is removed.
-            if fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            if lock.excludes_others() {
                 self.remove_socket(&socket_name(number))?;
                 self.remove_socket(&listener_name(number))?;
                 self.sweep_gates(number)?;
@@ -463,6 +469,11 @@ impl Directory {
             }
         }
         Ok(())
+    }
+
+    /// Gives an entry another name, which is free. The caller holds the lock of the number.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
+        fs::renameat(&self.fd, from, &self.fd, to).map_err(|e| self.failed(to, e))
     }
 
     /// Returns whether the socket exists; fails if the entry is of another type or another user's.
@@ -551,27 +562,6 @@ pub(crate) fn write_generation(file: impl AsFd, number: u32) -> Result<(), Errno
         Ok(_) => Err(Errno::NOSPC),
         Err(e) => Err(e),
     }
-}
-
-pub(crate) fn retry_within(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
-    let (begun, mut pause) = (Instant::now(), Duration::from_micros(50));
-    loop {
-        if done() {
-            return true;
-        }
-        if begun.elapsed() > patience {
-            return false;
-        }
-        nap(pause);
-        pause = (pause * 2).min(Duration::from_millis(5));
-    }
-}
-
-/// Sleeps for `time`, or until a signal arrives. std's sleep continues for the remaining time, to
-/// which the kernel adds its timer slack again. If signals arrive more often than that, it never
-/// ends (nanosleep(2), "can be problematic").
-fn nap(time: Duration) {
-    let _ = Timespec::try_from(time).map(|time| rustix::thread::nanosleep(&time));
 }
 
 /// Returns the possible places of a user's run-time directory, the preferred one first.

@@ -36,6 +36,8 @@ pub enum Error {
     Timeout(String),
     /// The run-time directory cannot be used: it is missing, full, read-only, or another user's.
     Directory(String),
+    /// Another machine is not reachable, so that nothing was sent to it.
+    Unreachable(String),
     /// The answer does not follow the protocol: the server is another version of the library, or
     /// another program.
     Protocol(String),
@@ -86,6 +88,7 @@ impl fmt::Display for Error {
             Error::Gone(text)
             | Error::Stopped(text)
             | Error::Timeout(text)
+            | Error::Unreachable(text)
             | Error::Directory(text)
             | Error::InUse(text)
             | Error::Exhausted(text)
@@ -118,6 +121,9 @@ impl From<Error> for io::Error {
             Error::Io(_, e) => e.kind(),
             Error::Gone(_) => io::ErrorKind::NotFound,
             Error::Stopped(_) | Error::Timeout(_) => io::ErrorKind::TimedOut,
+            Error::Unreachable(_) | Error::Refused(Refused::Unreachable(_)) => {
+                io::ErrorKind::HostUnreachable
+            }
             Error::Protocol(_) => io::ErrorKind::InvalidData,
             Error::Refused(Refused::Denied(_)) => io::ErrorKind::PermissionDenied,
             Error::Refused(Refused::Unsupported(_)) => io::ErrorKind::Unsupported,

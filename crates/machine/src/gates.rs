@@ -24,7 +24,7 @@ use crate::directory::gate_names::{gates_name, link_name};
 use crate::directory::retry_within;
 use crate::directory::socket::{self, Reached};
 use crate::error::Error;
-use crate::peer_socket::PeerSocket;
+use crate::socket::peer_socket::PeerSocket;
 use crate::space::Number;
 
 /// Backlog: number of connecting clients that wait to be accepted.
@@ -264,8 +264,13 @@ impl Machine {
     /// ```
     pub fn connect(&self, number: u16, deadline: Instant) -> Result<Server, Error> {
         let name = gates_name(number);
-        let Reached { socket, uid, pid } =
-            socket::reach(&self.directory, number, &name, SocketType::SEQPACKET, deadline)?;
+        let Reached { socket, uid, pid } = socket::reach(
+            &self.directory,
+            &socket::space(number),
+            &name,
+            SocketType::SEQPACKET,
+            deadline,
+        )?;
         Ok(Server { socket, uid, pid: u32::try_from(pid).ok().filter(|pid| *pid > 0) })
     }
 }

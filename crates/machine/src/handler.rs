@@ -214,6 +214,8 @@ pub enum Refused {
     Invalid(String),
     /// An operation failed.
     Failed(String),
+    /// The border does not reach the machine, so that nothing was sent to it.
+    Unreachable(String),
 }
 
 impl fmt::Display for Refused {
@@ -224,7 +226,8 @@ impl fmt::Display for Refused {
         | Refused::Denied(text)
         | Refused::Busy(text)
         | Refused::Invalid(text)
-        | Refused::Failed(text)) = self;
+        | Refused::Failed(text)
+        | Refused::Unreachable(text)) = self;
         f.write_str(text)
     }
 }

@@ -42,31 +42,26 @@
 //! - [`top`]: query and answer of `kumi top`.
 //! - [`profile`]: request and answer of `kumi profile`.
 //! - [`protocol`]: requests and answers as lines of JSON.
-//! - [`descriptors`]: the descriptors that the child of a fork must close.
-//! - [`disposal`]: closes descriptors of peers on kernel threads made for it.
-//! - [`peer_socket`]: sockets to peers, which may pass descriptors.
+//! - [`socket`]: sockets to peers, and the descriptors that come through them.
+//! - [`border`]: other machines: their names, and the requests to the border of this one.
 //! - [`directory`]: the run-time directory, with numbers, sockets and gate names.
 //! - [`space`]: an address space's number and control socket.
 //! - [`client`]: requests to other address spaces.
 //! - [`gates`]: gates found by name.
 #![forbid(unsafe_code)]
 
-mod answering;
+pub mod border;
 pub mod client;
-mod connection;
-pub mod descriptors;
 pub mod directory;
-pub mod disposal;
 mod error;
 pub mod gates;
 pub mod handler;
 pub mod locks;
 mod microprocess;
-mod neighbour;
-pub mod peer_socket;
 pub mod profile;
 pub mod protocol;
 pub mod short_id;
+pub mod socket;
 pub mod space;
 pub mod top;
 

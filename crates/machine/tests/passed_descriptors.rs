@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use harness::{Double, Raw, Room, Served, locked};
 use kumihimo_machine::Error;
-use kumihimo_machine::peer_socket::set_pass_rights;
+use kumihimo_machine::socket::peer_socket::set_pass_rights;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, socket_acceptconn, socket_domain};
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};

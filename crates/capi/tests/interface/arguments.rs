@@ -3,12 +3,12 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 
-use kumihimo_c::bytes::{Bytes, kumi_bytes_free};
 use kumihimo_c::error::kumi_error_text;
+use kumihimo_c::gate::bytes::{Bytes, kumi_bytes_free};
+use kumihimo_c::gate::region::*;
+use kumihimo_c::gate::serve::*;
 use kumihimo_c::gate::*;
 use kumihimo_c::options::{LAYOUT, RawOptions, kumi_options_init};
-use kumihimo_c::region::*;
-use kumihimo_c::serve::*;
 
 /// Zeroed memory of a C program, large enough for any structure here.
 #[repr(C, align(16))]

@@ -10,12 +10,12 @@ use std::time::Duration;
 use kumihimo::gate::{ErrorKind, RawGate};
 use kumihimo::sync::{mpmc, mpsc};
 use kumihimo::thread;
-use kumihimo_c::gate::{Gate, kumi_gate_call, kumi_gate_close, kumi_gate_connect};
-use kumihimo_c::options::{LAYOUT, RawOptions, kumi_options_init};
-use kumihimo_c::serve::{
+use kumihimo_c::gate::serve::{
     Caller, Reply, Serving, kumi_gate_serve, kumi_reply_set, kumi_reply_unwanted,
     kumi_serving_close,
 };
+use kumihimo_c::gate::{Gate, kumi_gate_call, kumi_gate_close, kumi_gate_connect};
+use kumihimo_c::options::{LAYOUT, RawOptions, kumi_options_init};
 use kumihimo_tests::process::{again, is_child};
 
 use crate::place::Place;

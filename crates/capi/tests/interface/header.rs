@@ -78,8 +78,8 @@ fn header_layouts_match_the_library() {
     let mut text = String::from("#include <kumihimo.h>\n");
     for (name, size, fields) in [
         kumihimo_c::options::LAYOUT,
-        kumihimo_c::bytes::LAYOUT,
-        kumihimo_c::serve::LAYOUT,
+        kumihimo_c::gate::bytes::LAYOUT,
+        kumihimo_c::gate::serve::LAYOUT,
         kumihimo_c::thread::LAYOUT,
     ] {
         text += &format!("_Static_assert(sizeof({name}) == {size}, \"{name}\");\n");
@@ -96,10 +96,10 @@ fn header_layouts_match_the_library() {
         ("KUMI_THREAD_DETACHED", kumihimo_c::thread::DETACHED.into()),
         ("KUMI_THREAD_BOUND", kumihimo_c::thread::BOUND.into()),
         ("(size_t)KUMI_THREAD_CANCELED", kumihimo_c::thread::CANCELED as u64),
-        ("KUMI_MUTEX_RECURSIVE", kumihimo_c::mutex::RECURSIVE.into()),
-        ("KUMI_SEMAPHORE_MAX", kumihimo_c::semaphore::MAX as u64),
-        ("KUMI_CHANNEL_MAX_ITEM", kumihimo_c::channel::MAX_ITEM as u64),
-        ("KUMI_CHANNEL_MAX_CAPACITY", kumihimo_c::channel::MAX_CAPACITY as u64),
+        ("KUMI_MUTEX_RECURSIVE", kumihimo_c::sync::mutex::RECURSIVE.into()),
+        ("KUMI_SEMAPHORE_MAX", kumihimo_c::sync::semaphore::MAX as u64),
+        ("KUMI_CHANNEL_MAX_ITEM", kumihimo_c::sync::channel::MAX_ITEM as u64),
+        ("KUMI_CHANNEL_MAX_CAPACITY", kumihimo_c::sync::channel::MAX_CAPACITY as u64),
         ("(uint64_t)KUMI_FOREVER", kumihimo_c::time::FOREVER.cast_unsigned()),
         ("KUMI_OBJECT_WORDS", kumihimo_c::object::WORDS as u64),
         ("sizeof(kumi_mutex)", kumihimo_c::object::WORDS as u64 * 8),

@@ -73,7 +73,8 @@ impl Calls {
             // A thread that gives a cell back checks for queued callers after that.
             fence(Ordering::SeqCst);
             let found = self.lane.take_cell();
-            if found.is_none() && !self.is_gone() {
+            // A cancellation leaves one permit, which an earlier wait of this call may have taken.
+            if found.is_none() && !self.is_gone() && !cancel::would_unwind() {
                 park(Wait::Gate(space), deadline);
             }
             let found = found.or_else(|| self.lane.take_cell());
@@ -175,10 +176,12 @@ impl Calls {
                 Some(WaitEnd::Gone) => return Err(WaitFailure::Gone),
                 None => {}
             }
-            park(Wait::Gate(space), deadline);
+            // Before the park: a cancellation leaves one permit, which the wait for the cell may
+            // have taken together with that of the cell.
             if slot.is_waiting() && (cancel::would_unwind() || has_passed(deadline)) {
                 return Err(WaitFailure::Left);
             }
+            park(Wait::Gate(space), deadline);
         }
     }
 

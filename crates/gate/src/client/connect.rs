@@ -46,6 +46,7 @@ fn open_link(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Cl
         size: LaneSize::default(),
         wake_address: wake_address::own(bit),
         placement: options.placement,
+        origin: options.origin.clone(),
     };
     let poller = LinkPoller::of_process();
     let machine = options.directory.as_deref().map_or_else(Machine::mine, Machine::at)?;

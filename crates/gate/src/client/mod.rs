@@ -13,5 +13,6 @@ mod calls;
 mod cell_queue;
 mod client_link;
 mod connect;
+mod destination;
 mod reply_slot;
 pub(crate) mod stream;

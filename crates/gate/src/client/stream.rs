@@ -56,15 +56,16 @@ impl<R> std::fmt::Debug for Stream<R> {
 
 impl<R> Stream<R> {
     pub(crate) fn begin(client: &Client, payload: &[u8]) -> Result<Stream<R>, Error> {
-        let request = client.request(RequestKind::Stream, payload, &[], None)?;
-        let link = client.link()?;
+        let (link, payload) = client.stream_link(payload)?;
+        let request = client.request(RequestKind::Stream, &payload, &[], None)?;
         let cell = link.write_request(&request)?.push(request.kind)?;
         Ok(Stream { link, cell: Some(cell), requested: true, _item: PhantomData })
     }
 }
 
-impl<R: Serialize + DeserializeOwned> Stream<R> {
-    fn take(&mut self, cell: CellNo) -> Result<Option<R>, Error> {
+impl<R> Stream<R> {
+    /// Takes the next item, as its bytes.
+    fn take(&mut self, cell: CellNo) -> Result<Option<Vec<u8>>, Error> {
         // Checked here, since a wait may never block where items come fast.
         cancel::point();
         let deadline = cancel::deadline();
@@ -93,9 +94,21 @@ impl<R: Serialize + DeserializeOwned> Stream<R> {
         if header.regions[0] != 0 {
             let whole = self.link.region(header.regions[0])?;
             self.link.check_reply_size(whole.len())?;
-            return Typed::<R>::decode(&whole).map(Some);
+            return Ok(Some(whole.to_vec()));
         }
-        Typed::<R>::decode(&bytes).map(Some)
+        Ok(Some(bytes))
+    }
+
+    /// Waits for the next item, as [`next`](Iterator::next) does, and returns its bytes. For the
+    /// border.
+    #[doc(hidden)]
+    pub fn next_bytes(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        let cell = self.cell?;
+        let taken = self.take(cell);
+        if taken.is_err() {
+            self.leave();
+        }
+        taken.transpose()
     }
 }
 
@@ -105,12 +118,11 @@ impl<R: Serialize + DeserializeOwned> Iterator for Stream<R> {
     /// Waits for the next item. Blocks the microprocess; a cancellation point. After an error or
     /// the end there is no more.
     fn next(&mut self) -> Option<Result<R, Error>> {
-        let cell = self.cell?;
-        let taken = self.take(cell);
-        if taken.is_err() {
+        let item = self.next_bytes()?.and_then(|bytes| Typed::<R>::decode(&bytes));
+        if item.is_err() {
             self.leave();
         }
-        taken.transpose()
+        Some(item)
     }
 }
 

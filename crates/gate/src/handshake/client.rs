@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kumihimo_machine::descriptors::{Descriptors, Kept};
 use kumihimo_machine::gates::Server;
-use kumihimo_machine::peer_socket::PeerSocket;
+use kumihimo_machine::socket::descriptors::{Descriptors, Kept};
+use kumihimo_machine::socket::peer_socket::PeerSocket;
 use kumihimo_machine::{Error as Unreachable, Machine};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};

@@ -3,6 +3,7 @@
 //! 0  magic "KUMI"   4  version u16   6  type of record u8
 //! hello    7  1: types are given  8  types u64  16  size  24  address
 //!          46  placement u8       47  length of the name u8  48  name
+//!          and perhaps the origin: length u8, text
 //! welcome  7  0                   8  link u64   16  size  24  address  46  0
 //!          and with it a descriptor: the lane
 //! refused  7  kind of error u8    8  length of the text u16  10  text
@@ -57,6 +58,9 @@ pub(crate) struct Hello {
     pub(crate) wake_address: Option<WakeAddress>,
     /// Where both sides are to run.
     pub(crate) placement: Placement,
+    /// The caller on another machine for which this client calls: that of a border. At most 255
+    /// bytes.
+    pub(crate) origin: Option<String>,
 }
 
 /// The server's answer to an admitted client, beside the lane.
@@ -144,6 +148,12 @@ fn size_and_address(record: &[u8], from: &str) -> Result<(LaneSize, Option<WakeA
     Ok((size, flag(record[24], from)?.then_some(wake_address)))
 }
 
+/// Splits a text off that follows its length.
+fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first()?;
+    rest.split_at_checked(usize::from(*length))
+}
+
 impl Hello {
     /// As a record. The name is one that [`check_name`] allows.
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -155,8 +165,10 @@ impl Hello {
             self.wake_address,
             self.placement as u8,
         );
-        record.push(self.name.len() as u8);
-        record.extend_from_slice(self.name.as_bytes());
+        for text in std::iter::once(&self.name).chain(&self.origin) {
+            record.push(text.len() as u8);
+            record.extend_from_slice(text.as_bytes());
+        }
         record
     }
 
@@ -165,20 +177,22 @@ impl Hello {
     pub(crate) fn decode(record: &[u8]) -> Result<Hello, Error> {
         const FROM: &str = "the caller";
         let what = record_kind(record, FROM)?;
-        if what != HELLO
-            || record.len() < FIXED + 1
-            || record.len() != FIXED + 1 + usize::from(record[FIXED])
-        {
-            return Err(malformed("what the caller says"));
-        }
+        let wrong = || malformed("what the caller says");
+        let texts = record.get(FIXED..).filter(|_| what == HELLO).ok_or_else(wrong)?;
+        let (name, rest) = text(texts).ok_or_else(wrong)?;
+        let origin = match rest {
+            [] => None,
+            rest => Some(text(rest).filter(|(_, rest)| rest.is_empty()).ok_or_else(wrong)?.0),
+        };
         let types = flag(record[7], FROM)?.then_some(u64::from_le_bytes(at(record, 8)));
         let (size, wake_address) = size_and_address(record, FROM)?;
-        let name =
-            str::from_utf8(&record[FIXED + 1..]).map_err(|_| malformed("the name of a gate"))?;
+        let name = str::from_utf8(name).map_err(|_| malformed("the name of a gate"))?;
+        let origin = origin.map(|origin| str::from_utf8(origin).map(str::to_owned));
+        let origin = origin.transpose().map_err(|_| malformed("the origin of calls"))?;
         check_name(name).map_err(|e| Error::new(ErrorKind::Malformed, e.to_string()))?;
         let placement =
             Placement::from_number(record[46]).ok_or_else(|| malformed("what the caller says"))?;
-        Ok(Hello { name: name.to_owned(), types, size, wake_address, placement })
+        Ok(Hello { name: name.to_owned(), types, size, wake_address, placement, origin })
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use kumihimo_machine::peer_socket::PeerSocket;
+use kumihimo_machine::socket::peer_socket::PeerSocket;
 use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind};

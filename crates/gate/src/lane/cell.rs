@@ -42,7 +42,7 @@ pub(super) struct CellHead {
     deadline: AtomicU64,
     tag: AtomicU64,
     regions: [AtomicU32; REGIONS],
-    /// The first four words share a line with all the above.
+    /// The first four words are in the same cache line as all fields above.
     chain: [AtomicU32; CHAIN],
     _reserved: [AtomicU32; 5],
     pub(super) payload: [AtomicU64; HEAD_PAYLOAD / 8],

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use kumihimo_arch::signal_mask;
 use kumihimo_machine::Machine;
-use kumihimo_machine::descriptors::Kept;
 use kumihimo_machine::gates::{Gates, check_name};
+use kumihimo_machine::socket::descriptors::Kept;
 use kumihimo_machine::space::Number;
 use kumihimo_runtime::remote_wake;
 use rustix::event::{EventfdFlags, epoll, eventfd};

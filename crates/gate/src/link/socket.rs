@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kumihimo_machine::descriptors::Descriptors;
-use kumihimo_machine::peer_socket::PeerSocket;
+use kumihimo_machine::socket::descriptors::Descriptors;
+use kumihimo_machine::socket::peer_socket::PeerSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};

@@ -27,6 +27,8 @@ pub(crate) enum Wait {
 
 #[derive(Debug)]
 struct Parker {
+    /// std's, which is no step of a model: the wake-up that follows is one.
+    is_cancelled: std::sync::atomic::AtomicBool,
     permit: Mutex<bool>,
     woken: Condvar,
 }
@@ -49,7 +51,11 @@ impl Waiter {
 
 ::loom::thread_local! {
     static ME: Waiter =
-        Waiter(Arc::new(Parker { permit: Mutex::new(false), woken: Condvar::new() }));
+        Waiter(Arc::new(Parker {
+            is_cancelled: false.into(),
+            permit: Mutex::new(false),
+            woken: Condvar::new(),
+        }));
 }
 
 ::loom::lazy_static! {
@@ -84,8 +90,16 @@ pub(crate) fn pass(timer: &Waiter) {
 }
 
 pub(crate) mod cancel {
+    use super::{ME, Ordering, Waiter};
+
     pub(crate) fn would_unwind() -> bool {
-        false
+        ME.with(|me| me.0.is_cancelled.load(Ordering::Acquire))
+    }
+
+    /// Cancels a thread: the mark first, then a permit.
+    pub(crate) fn cancel(whom: &Waiter) {
+        whom.0.is_cancelled.store(true, Ordering::Release);
+        whom.wake();
     }
 }
 

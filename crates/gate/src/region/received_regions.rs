@@ -120,8 +120,13 @@ impl ReceivedRegions {
                 }
             }
             look();
-            park::park(Wait::Gate(0), None);
+            // Before the park: a cancellation leaves one permit, which the call may have taken
+            // together with its reply.
             kumihimo_runtime::cancel::point();
+            park::park(Wait::Gate(0), None);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,6 +71,30 @@ impl Context<'_> {
         self.request.link.peer.uid
     }
 
+    /// The caller on another machine: the name in the certificate of its border. `None` for calls
+    /// of this machine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("kumihimo-doc-{}", std::process::id()));
+    /// # // SAFETY: no other thread of this program runs yet.
+    /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+    /// use kumihimo::gate::{Gate, Options};
+    ///
+    /// let options = Options::new();
+    /// let _serving = Gate::serve_with("origin", &options, |(): (), context| {
+    ///     Ok(context.origin().map(str::to_owned))
+    /// })?;
+    /// assert_eq!(Gate::<(), Option<String>>::connect("origin")?.call(&())?, None);
+    /// # std::fs::remove_dir_all(&folder).ok();
+    /// # Ok::<(), kumihimo::gate::Error>(())
+    /// ```
+    #[must_use]
+    pub fn origin(&self) -> Option<&str> {
+        self.request.link.origin.as_deref()
+    }
+
     /// The calling process; `None` where it is in a pid namespace that this one cannot see into.
     ///
     /// # Examples

@@ -50,6 +50,8 @@ pub(crate) struct ServerLink {
     lane: ServerEnd,
     notifier: Notifier,
     pub(crate) peer: Peer,
+    /// The caller on another machine for which the client calls.
+    pub(crate) origin: Option<Box<str>>,
     pub(crate) endpoint: Endpoint,
     gone: AtomicBool,
     /// The streams that are handled, by cell. A request for the next item of another stream is
@@ -68,6 +70,7 @@ impl ServerLink {
         lane: ServerEnd,
         notifier: Notifier,
         peer: Peer,
+        origin: Option<&str>,
         account: LinkAccount,
     ) -> Arc<ServerLink> {
         let own = quota::is_own(peer.uid);
@@ -79,6 +82,8 @@ impl ServerLink {
             lane,
             notifier,
             peer,
+            // Only a process of the own user can be the border.
+            origin: origin.filter(|_| own).map(Box::from),
             endpoint: Endpoint::charging(account),
             gone: AtomicBool::new(false),
             streams: Mutex::default(),

@@ -133,8 +133,10 @@ impl Serving {
     #[must_use]
     pub fn wait(self) -> Error {
         while !self.service.notify_when_closed(&park::current()) {
-            park::park(park::Wait::Gate(0), None);
+            // Before the park: a cancellation leaves one permit, which an earlier wait of the
+            // caller may have taken.
             cancel::point();
+            park::park(park::Wait::Gate(0), None);
         }
         Error::new(
             ErrorKind::Gone,
@@ -230,7 +232,14 @@ impl Admission for GateAdmission {
             placement => placement,
         };
         let notifier = Notifier::new(wake_address::peer(hello.wake_address), bit, placement);
-        let server_link = ServerLink::new(self.service.clone(), host, notifier, peer, account);
+        let server_link = ServerLink::new(
+            self.service.clone(),
+            host,
+            notifier,
+            peer,
+            hello.origin.as_deref(),
+            account,
+        );
         let size = LaneSize { cells: self.geometry.cells(), inline: self.geometry.inline() };
         Ok(Admitted {
             size,

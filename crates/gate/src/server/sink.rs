@@ -79,11 +79,20 @@ impl<'a, R: Serialize + DeserializeOwned> Sink<'a, R> {
     /// # Ok::<(), kumihimo::gate::Error>(())
     /// ```
     pub fn send(&self, item: &R) -> Result<(), Error> {
-        let request = self.job.request;
         let mut bytes = Vec::with_capacity(64);
         Typed::<R>::encode(item, &mut bytes)?;
+        self.send_bytes(&bytes)
+    }
+
+    /// Sends the bytes of an item, as [`send`](Sink::send) does. For the border.
+    ///
+    /// # Errors
+    /// See [`send`](Sink::send).
+    #[doc(hidden)]
+    pub fn send_bytes(&self, bytes: &[u8]) -> Result<(), Error> {
+        let request = self.job.request;
         request.link.service.check_size("an item", bytes.len())?;
-        let (mut regions, mut payload) = (Default::default(), &bytes[..]);
+        let (mut regions, mut payload) = (Default::default(), bytes);
         if payload.len() > request.link.inline() {
             regions = request.link.pass_regions(&[Region::copy_of(payload)?])?;
             payload = &[];

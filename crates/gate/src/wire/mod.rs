@@ -13,4 +13,6 @@ pub(crate) mod error_record;
 pub(crate) mod message;
 pub(crate) mod packet;
 pub(crate) mod peer;
+#[doc(hidden)]
+pub mod remote_call;
 pub(crate) mod type_hash;

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use kumihimo_machine::disposal;
+use kumihimo_machine::socket::disposal;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -75,7 +75,7 @@ pub(crate) fn send(
 /// Receives the next record. `wait`: as long as the socket's time limit allows, or until a signal.
 ///
 /// The record is looked at first, and removed from the queue only if no descriptor of the peer's
-/// has to be closed by that whose close could block: see [`kumihimo_machine::peer_socket`].
+/// has to be closed by that whose close could block: see [`kumihimo_machine::socket::peer_socket`].
 pub(crate) fn receive(socket: impl AsFd, wait: bool) -> Result<Packet, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC;
     let flags = flags | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };

@@ -8,8 +8,8 @@ use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, S
 use rustix::thread::sched_getcpu;
 
 use super::{Directory, LISTENER_SUFFIX};
-use crate::descriptors::Kept;
 use crate::error::Error;
+use crate::socket::descriptors::Kept;
 
 /// Capacity for any number with [`LISTENER_SUFFIX`].
 const NAME: usize = 16;

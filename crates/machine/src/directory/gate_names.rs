@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::fs::{self, AtFlags, FileType, FlockOperation};
+use rustix::fs::{self, AtFlags, FileType};
 use rustix::io::Errno;
 use rustix::net::SocketType;
 
+use super::locked::Locked;
 use super::socket::{self, Reached};
 use super::{Directory, parse_number};
 use crate::error::Error;
@@ -120,11 +121,11 @@ impl Directory {
         // Created if it does not exist, so that no process starts with this number meanwhile.
         let file = holder.to_string();
         let lock = self.open(&file, true)?.ok_or_else(|| self.failed(&file, Errno::NOENT))?;
-        match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
+        let _lock = match Locked::alone(lock) {
+            Ok(lock) => lock,
             Err(Errno::WOULDBLOCK) => return self.living(name, holder).map_or(Ok(None), Err),
             Err(e) => return Err(self.failed(&file, e)),
-        }
+        };
         // Another process may have taken the name over before this one acquired the lock.
         if self.holder(&link)? == Some(holder) {
             fs::unlinkat(&self.fd, &link, AtFlags::empty()).map_err(|e| self.failed(&link, e))?;
@@ -138,7 +139,7 @@ impl Directory {
     pub(crate) fn living(&self, name: &str, holder: u16) -> Option<Error> {
         let by = match socket::reach(
             self,
-            holder,
+            &socket::space(holder),
             &gates_name(holder),
             SocketType::SEQPACKET,
             Instant::now() + FULL,

@@ -11,22 +11,26 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
 use super::Directory;
-use crate::disposal;
 use crate::error::Error;
 use crate::handler::Refused;
-use crate::peer_socket::set_pass_rights;
+use crate::socket::disposal;
+use crate::socket::peer_socket::set_pass_rights;
 
-/// Creates a listening socket. No client finds it half initialised: the lock of its number is held,
-/// and connections fail before `listen`.
+/// Creates a listening socket. No client finds it half initialised: bind(2) creates the name before
+/// the socket listens, and a connection in between fails as one to a process that has ended. So the
+/// socket gets its own name when it listens.
 pub(crate) fn listen(
     directory: &Directory,
     name: &str,
     of: SocketType,
     backlog: i32,
 ) -> Result<OwnedFd, Error> {
-    let socket = bind(directory, name, of)?;
+    directory.remove_socket(name)?;
+    let first = format!("{name}.new");
+    let socket = bind(directory, &first, of)?;
     net::listen(&socket, backlog)
         .map_err(Error::io(directory.path().join(name).display().to_string()))?;
+    directory.rename(&first, name)?;
     Ok(socket)
 }
 
@@ -55,23 +59,28 @@ pub(crate) struct Reached {
     pub(crate) pid: i32,
 }
 
-/// Returns the error for an address space that has ended.
-pub(crate) fn gone(number: u16, why: &str) -> Error {
-    Error::Gone(format!("address space {number} has ended ({why})"))
+/// Returns the error for a server that has ended: `address space 12`.
+pub(crate) fn gone(server: &str, why: &str) -> Error {
+    Error::Gone(format!("{server} has ended ({why})"))
 }
 
-/// Connects to `name`, a socket of address space `number`. Blocks the kernel thread until
+/// Returns what messages call address space `number`.
+pub(crate) fn space(number: u16) -> String {
+    format!("address space {number}")
+}
+
+/// Connects to `name`, a socket of `server`, as messages call it. Blocks the kernel thread until
 /// `deadline` at most.
 pub(crate) fn reach(
     directory: &Directory,
-    number: u16,
+    server: &str,
     name: &str,
     of: SocketType,
     deadline: Instant,
 ) -> Result<Reached, Error> {
-    let io = |e: Errno| Error::io(format!("address space {number}"))(e);
+    let io = |e: Errno| Error::io(server)(e);
     if !directory.socket(name)? {
-        return Err(gone(number, &format!("{name} no longer exists")));
+        return Err(gone(server, &format!("{name} no longer exists")));
     }
     let address = directory.address(name)?;
     let socket =
@@ -82,7 +91,7 @@ pub(crate) fn reach(
         let left = deadline.saturating_duration_since(Instant::now());
         let full = || {
             Error::Timeout(format!(
-                "address space {number} accepts no connection: it is stopped, or too many clients connect at once"
+                "{server} accepts no connection: it is stopped, or too many clients connect at once"
             ))
         };
         if left.is_zero() {
@@ -94,13 +103,13 @@ pub(crate) fn reach(
         match net::connect(&socket, &address) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
-            Err(Errno::NOENT) => return Err(gone(number, &format!("{name} no longer exists"))),
+            Err(Errno::NOENT) => return Err(gone(server, &format!("{name} no longer exists"))),
             Err(Errno::CONNREFUSED) => {
-                return Err(gone(number, &format!("no process listens at {name}")));
+                return Err(gone(server, &format!("no process listens at {name}")));
             }
             Err(Errno::ACCESS | Errno::PERM) => {
                 return Err(Refused::Denied(format!(
-                    "address space {number} belongs to user {} and does not admit this user",
+                    "{server} belongs to user {} and does not admit this user",
                     directory.owner()
                 ))
                 .into());
@@ -122,3 +131,6 @@ pub(crate) fn reach(
     }
     Ok(Reached { socket, uid: peer.uid(), pid: peer.pid() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,8 +11,8 @@ use rustix::net::{SendFlags, send};
 use serde::Serialize;
 
 use crate::handler::ControlHandler;
-use crate::peer_socket::{PeerSocket, Pending};
 use crate::protocol::{LONGEST_REQUEST, put};
+use crate::socket::peer_socket::{PeerSocket, Pending};
 
 /// Number of bytes per read.
 const PART: usize = 16 << 10;

@@ -17,8 +17,8 @@ use super::shared::{Limits, Shared};
 use crate::directory::{socket, socket_name};
 use crate::error::Error;
 use crate::handler::ControlHandler;
-use crate::peer_socket::PeerSocket;
 use crate::protocol::CONTROL_THREAD;
+use crate::socket::peer_socket::PeerSocket;
 
 /// Stack size for answers, which take locks and names and unwind stacks. Untouched stack costs no
 /// memory.

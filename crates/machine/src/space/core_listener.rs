@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use rustix::net::SocketType;
 
 use super::number::Number;
-use crate::descriptors::Kept;
 use crate::directory::{listener_name, socket};
 use crate::error::Error;
-use crate::peer_socket::{PeerSocket, Pending};
+use crate::socket::descriptors::Kept;
+use crate::socket::peer_socket::{PeerSocket, Pending};
 
 /// A notification carries a descriptor, which only a sender of another make does.
 pub(crate) struct PassedDescriptor;

@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use kumihimo_resource::id::Location;
 use kumihimo_resource::serials::Claim;
 
-use crate::descriptors::Kept;
 use crate::directory::{Claimed, CoreNotifier, Directory, write_generation};
 use crate::error::Error;
+use crate::socket::descriptors::Kept;
 
 /// A number that belongs to this process alone, and under which no ID of a dead address space is
 /// valid.

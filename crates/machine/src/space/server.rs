@@ -21,10 +21,10 @@ use super::core_listener::{CoreListener, PassedDescriptor};
 use super::shared::{Limits, Shared};
 use super::streams::{Stream, Streams};
 use crate::directory::CoreNotifier;
-use crate::disposal;
 use crate::handler::{ControlHandler, Metric, Refused};
-use crate::peer_socket::PeerSocket;
 use crate::protocol::{self, ActionResult, Greeting, PROTOCOL, Request, Text, put_end, put_error};
+use crate::socket::disposal;
+use crate::socket::peer_socket::PeerSocket;
 use crate::top::TopQuery;
 
 /// Number of poll entries before those of the connections: stop, listener and core listener.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::number::Number;
-use crate::descriptors::Kept;
+use crate::socket::descriptors::Kept;
 
 /// State shared by the control kernel thread and its handle.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ fn hello() -> Hello {
         size: LaneSize { cells: 1024, inline: 4096 },
         wake_address: Some(WakeAddress { board: 1 << 100, row: 3, bit: 9 }),
         placement: Placement::Spin,
+        origin: None,
     }
 }
 

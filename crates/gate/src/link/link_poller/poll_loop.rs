@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use kumihimo_machine::descriptors::Kept;
-use kumihimo_machine::disposal;
-use kumihimo_machine::peer_socket::PeerSocket;
+use kumihimo_machine::socket::descriptors::Kept;
+use kumihimo_machine::socket::disposal;
+use kumihimo_machine::socket::peer_socket::PeerSocket;
 use kumihimo_runtime::board;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;

@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use kumihimo_machine::descriptors::{Descriptors, Kept};
 use kumihimo_machine::gates::Gates;
-use kumihimo_machine::peer_socket::PeerSocket;
+use kumihimo_machine::socket::descriptors::{Descriptors, Kept};
+use kumihimo_machine::socket::peer_socket::PeerSocket;
 use kumihimo_runtime::wakeup::add_to_eventfd;
 use kumihimo_runtime::{Locked, lock};
 

@@ -135,6 +135,7 @@ fn hello(name: &str) -> Hello {
         size: LaneSize { cells: 0, inline: 64 },
         wake_address: None,
         placement: Placement::default(),
+        origin: None,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::lane::{ClientEnd, Incoming, ReplyHeader, RequestHeader, ServerEnd, te
 use crate::link::notifier::Notifier;
 use crate::link::socket::Link;
 use crate::link::wake_address::PeerRow;
-use crate::loom::{current, pass, remote_wake};
+use crate::loom::{cancel, current, pass, remote_wake};
 use crate::options::Placement;
 
 /// Explores `f`. `KUMI_LOOM_BOUND` raises the bound on preemptions.
@@ -282,6 +282,29 @@ fn deadline_and_reply_leave_the_cell_free() {
         assert!(matches!(called, Ok(()) | Err(WaitFailure::Left)));
         clock.join().unwrap();
         server.join().unwrap();
+        world.serve();
+        world.poll_replies();
+        assert_eq!(world.calls.lane.in_use(), 0);
+    });
+}
+
+/// A caller is cancelled when the cell comes for which it waits: one permit tells both. It leaves,
+/// although nobody serves its call.
+#[test]
+fn cancelled_caller_leaves_although_a_cell_comes() {
+    explore(3, || {
+        let world = World::new();
+        let held = world.calls.take_cell(0, None).unwrap();
+        let caller = current();
+        let other = {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.calls.give_back(held, || ());
+                cancel::cancel(&caller);
+            })
+        };
+        assert_eq!(world.call(None), Err(WaitFailure::Left));
+        other.join().unwrap();
         world.serve();
         world.poll_replies();
         assert_eq!(world.calls.lane.in_use(), 0);

@@ -334,7 +334,10 @@ fn descriptors_whose_close_blocks_delay_no_other_link() {
         other.ring();
         assert!(matches!(next(&served.told), Notification::Rang));
         until(
-            || kumihimo_machine::disposal::pending(rustix::process::geteuid().as_raw()) >= pending,
+            || {
+                kumihimo_machine::socket::disposal::pending(rustix::process::geteuid().as_raw())
+                    >= pending
+            },
             || "nothing is closed elsewhere".into(),
         );
     }

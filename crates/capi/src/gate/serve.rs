@@ -10,11 +10,11 @@ use kumihimo::gate::{Context, Error, RawGate, Region as Shared, Serving as Open}
 use kumihimo::sync::mpsc;
 use kumihimo::thread;
 
-use crate::bytes::{self, Layout, cleared_out, non_null, non_null_mut};
 use crate::error::{Failure, catch_failure, kind};
+use crate::gate::bytes::{self, Layout, cleared_out, non_null, non_null_mut};
+use crate::gate::region::Region;
+use crate::gate::threads::Threads;
 use crate::options::{self, RawOptions};
-use crate::region::Region;
-use crate::threads::Threads;
 
 /// `kumi_handler`; NULL is `None`.
 pub type Handler = Option<

@@ -9,7 +9,7 @@ use rustix::net::{
 };
 
 use super::*;
-use crate::descriptors::Descriptors;
+use crate::socket::descriptors::Descriptors;
 
 /// No peer of these tests has blocked disposals.
 const UID: u32 = 77_100;

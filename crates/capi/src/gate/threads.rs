@@ -8,7 +8,7 @@ use kumihimo::sync::{mpmc, mpsc};
 use kumihimo::thread;
 
 use crate::error::Failure;
-use crate::serve::BoundHandler;
+use crate::gate::serve::BoundHandler;
 
 /// Stack size: the default of kernel threads.
 const STACK: usize = 8 << 20;

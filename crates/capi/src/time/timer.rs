@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use kumihimo::sync::{Condvar, Mutex};
 use kumihimo::thread::{self, Builder, JoinHandle, Thread};
 
-use crate::bytes::{cleared_out, non_null};
 use crate::error::{Failure, catch_failure};
+use crate::gate::bytes::{cleared_out, non_null};
 use crate::thread::Start;
 
 /// `kumi_timer`.

@@ -4,8 +4,8 @@ use std::ffi::c_int;
 
 use kumihimo::sync::Semaphore as Permits;
 
-use crate::bytes::non_null_mut;
 use crate::error::{Failure, catch_failure};
+use crate::gate::bytes::non_null_mut;
 use crate::object::{Content, Object};
 use crate::time;
 

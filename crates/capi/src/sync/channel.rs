@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use kumihimo::sync::{Condvar, Mutex, MutexGuard};
 
-use crate::bytes::{self, cleared_out, non_null};
 use crate::error::{Failure, catch_failure};
+use crate::gate::bytes::{self, cleared_out, non_null};
 use crate::object::Users;
 use crate::time;
 

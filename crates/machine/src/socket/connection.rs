@@ -1,4 +1,5 @@
-//! Connection to the control socket of an address space: the lines and bytes of one exchange.
+//! Connection to a server of this machine, which is an address space's control socket or the
+//! border: the lines and bytes of one exchange.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -9,10 +10,12 @@ use rustix::io::Errno;
 use rustix::net::{self, SendFlags};
 use serde::de::DeserializeOwned;
 
-use crate::answering::Answering;
+use crate::client::answering::Answering;
+use crate::directory::socket::Reached;
 use crate::error::Error;
-use crate::peer_socket::{PeerSocket, Pending};
 use crate::protocol::{Greeting, LONGEST_ANSWER, Line, PROTOCOL};
+use crate::socket::descriptors::{Descriptors, Kept};
+use crate::socket::peer_socket::{PeerSocket, Pending};
 
 /// Largest number of bytes in a list; the largest possible table is a fifth of this.
 const MOST: u64 = 1 << 30;
@@ -30,10 +33,11 @@ impl From<Error> for Failure {
     }
 }
 
-/// A connection to the control socket of one address space.
+/// A connection to a control socket, directly or through the border of this machine.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) number: u16,
+    /// What messages call the server: `address space 12`.
+    pub(crate) server: String,
     pub(crate) socket: PeerSocket,
     /// 0 if the process is in a pid namespace that is not visible from this one.
     pub(crate) pid: i32,
@@ -50,31 +54,63 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Reads the greeting. The server sends first, so no request reaches a server of another kind.
-    pub(crate) fn greeting(&mut self) -> Result<(), Failure> {
-        let line = self.line()?;
-        let greeting = match Line::<Greeting>::parse(&self.buffer[line]) {
-            Ok(Line::Item(greeting)) => greeting,
-            Ok(Line::Error(refused)) => return Err(Error::Refused(refused).into()),
-            Ok(Line::End(_)) => return Err(self.nonsense("an end without an answer").into()),
-            Err(e) => return Err(self.nonsense(&e).into()),
-        };
-        if greeting.protocol != PROTOCOL {
-            return Err(Error::Protocol(format!(
-                "address space {} (Kumihimo {}) uses protocol {}, but this program (Kumihimo {}) uses protocol {PROTOCOL}: use the same version",
-                self.number,
-                greeting.version,
-                greeting.protocol,
-                env!("CARGO_PKG_VERSION")
-            ))
-            .into());
-        }
-        if greeting.space != self.number {
+    /// Starts with a connected socket, from which data must arrive by `deadline`.
+    pub(crate) fn new(
+        server: String,
+        Reached { socket, uid, pid }: Reached,
+        time_limit: Duration,
+        deadline: Instant,
+    ) -> Result<Connection, Error> {
+        net::sockopt::set_socket_timeout(&socket, net::sockopt::Timeout::Send, Some(time_limit))
+            .map_err(Error::io(server.clone()))?;
+        Ok(Connection {
+            server,
+            socket: PeerSocket::opaque(Kept::new(socket, &Descriptors::new()), uid),
+            pid,
+            time_limit,
+            buffer: Vec::new(),
+            start: 0,
+            received: 0,
+            deadline,
+            whole: Some(deadline),
+        })
+    }
+
+    /// Reads the greeting of address space `number`. The server sends first, so no request reaches
+    /// a server of another kind.
+    pub(crate) fn greeting(&mut self, number: u16) -> Result<(), Failure> {
+        let greeting: Greeting = self.first_line()?;
+        self.check_protocol(greeting.protocol, &greeting.version)?;
+        if greeting.space != number {
             return Err(self
                 .nonsense(&format!("its greeting names address space {}", greeting.space))
                 .into());
         }
         Ok(())
+    }
+
+    /// Reads the first line that a server sends.
+    pub(crate) fn first_line<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        let line = self.line()?;
+        match Line::<T>::parse(&self.buffer[line]) {
+            Ok(Line::Item(greeting)) => Ok(greeting),
+            Ok(Line::Error(refused)) => Err(Error::Refused(refused).into()),
+            Ok(Line::End(_)) => Err(self.nonsense("an end without an answer").into()),
+            Err(e) => Err(self.nonsense(&e).into()),
+        }
+    }
+
+    /// Checks the version of the protocol in a greeting.
+    pub(crate) fn check_protocol(&self, protocol: u32, version: &str) -> Result<(), Failure> {
+        if protocol == PROTOCOL {
+            return Ok(());
+        }
+        Err(Error::Protocol(format!(
+            "{} (Kumihimo {version}) uses protocol {protocol}, but this program (Kumihimo {}) uses protocol {PROTOCOL}: use the same version",
+            self.server,
+            env!("CARGO_PKG_VERSION")
+        ))
+        .into())
     }
 
     /// Returns whether the connection is open: no data has arrived since the last answer.
@@ -108,7 +144,7 @@ impl Connection {
         }
     }
 
-    fn send(&mut self, mut line: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn send(&mut self, mut line: &[u8]) -> Result<(), Failure> {
         while !line.is_empty() {
             match net::send(&self.socket, line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(n) => line = &line[n..],
@@ -214,13 +250,13 @@ impl Connection {
 
     /// Returns why no data arrives.
     fn silence(&self) -> Error {
-        let (number, pid) = (self.number, self.pid);
+        let (server, pid) = (&self.server, self.pid);
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // The state follows the program's name, which may contain any characters: proc_pid_stat(5).
         let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
         if matches!(state, Some('T' | 't')) {
             return Error::Stopped(format!(
-                "address space {number} is stopped and cannot answer: kill -CONT {pid}, or detach its debugger"
+                "{server} is stopped and cannot answer: kill -CONT {pid}, or detach its debugger"
             ));
         }
         let process = if pid == 0 {
@@ -228,20 +264,17 @@ impl Connection {
         } else {
             format!("process {pid}")
         };
-        Error::Timeout(format!(
-            "address space {number} ({process}) did not answer within {:?}",
-            self.time_limit
-        ))
+        Error::Timeout(format!("{server} ({process}) did not answer within {:?}", self.time_limit))
     }
 
     pub(crate) fn nonsense(&self, what: &str) -> Error {
         Error::Protocol(format!(
-            "address space {}: invalid answer ({what}); it may be another version of Kumihimo",
-            self.number
+            "{}: invalid answer ({what}); it may be another version of Kumihimo",
+            self.server
         ))
     }
 
     fn io(&self, e: Errno) -> Failure {
-        Failure::Error(Error::Io(format!("address space {}", self.number), e.into()))
+        Failure::Error(Error::Io(self.server.clone(), e.into()))
     }
 }

@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_void};
 use kumihimo::gate::{Region as Shared, RegionMut};
 use kumihimo::thread;
 
-use crate::bytes::{self, cleared_out, non_null, non_null_mut};
 use crate::error::{Failure, catch_failure};
+use crate::gate::bytes::{self, cleared_out, non_null, non_null_mut};
 
 /// `kumi_region`.
 #[derive(Debug)]

@@ -22,8 +22,8 @@ use rustix::net::{
     recvmsg, shutdown,
 };
 
-use crate::descriptors::Kept;
-use crate::disposal;
+use crate::socket::descriptors::Kept;
+use crate::socket::disposal;
 
 /// Number of `SO_PASSRIGHTS`, which the C library does not name yet; the same on all architectures
 /// of Kumihimo.

@@ -6,8 +6,8 @@ use std::time::Instant;
 use kumihimo::sync::Condvar;
 
 use crate::error::{Failure, catch_failure};
-use crate::mutex::Mutex;
 use crate::object::{Content, Object};
+use crate::sync::mutex::Mutex;
 use crate::time;
 
 /// Content of a `kumi_cond`.

@@ -4,8 +4,8 @@ use std::ffi::c_int;
 
 use kumihimo::sync::Barrier as Meeting;
 
-use crate::bytes::non_null_mut;
 use crate::error::{Failure, catch_failure};
+use crate::gate::bytes::non_null_mut;
 use crate::object::{Content, Object};
 
 /// Content of a `kumi_barrier`.

@@ -8,16 +8,15 @@ use kumihimo_resource::id::{Id, Kind};
 use rustix::net::{self, SocketType};
 use serde::de::DeserializeOwned;
 
-use crate::connection::{Connection, Failure};
-use crate::descriptors::{Descriptors, Kept};
-use crate::directory::socket::{self, Reached};
+use super::remote::Remote;
+use crate::directory::socket;
 use crate::directory::{Directory, socket_name};
 use crate::error::Error;
 use crate::handler::{Action, Done, Metric, Microprocess, Refused, Resource, Space};
 use crate::locks::Locks;
-use crate::peer_socket::PeerSocket;
 use crate::profile::{ProfileItem, ProfileQuery};
 use crate::protocol::{ActionResult, Bytes, MOST_BYTES, Request, Text};
+use crate::socket::connection::{Connection, Failure};
 use crate::top::{TopItem, TopQuery};
 
 /// A long list arrives in parts. The time limit applies to each wait, and this multiple of it to
@@ -51,6 +50,8 @@ const ATTEMPTS: u32 = 3;
 pub struct Neighbour {
     pub(crate) directory: Arc<Directory>,
     pub(crate) number: u16,
+    /// The machine of the address space, if it is another one.
+    pub(crate) remote: Option<Remote>,
     pub(crate) time_limit: Duration,
     pub(crate) connection: Option<Connection>,
 }
@@ -398,8 +399,8 @@ impl Neighbour {
             _ => {
                 self.connection = None;
                 Err(Error::Protocol(format!(
-                    "address space {}: expected exactly one item in the answer",
-                    self.number
+                    "{}: expected exactly one item in the answer",
+                    self.server()
                 )))
             }
         }
@@ -428,11 +429,14 @@ impl Neighbour {
                 Err(Failure::Closed)
                     if connection.received == 0 && connection.start == connection.buffer.len() => {}
                 Err(Failure::Closed) => {
-                    let text = format!(
-                        "address space {} ended during its answer, or closed the connection",
-                        self.number
-                    );
-                    return Err(Error::Gone(text));
+                    return Err(match &self.remote {
+                        // The border closes a connection whose machine it has lost.
+                        Some(remote) => remote.lost(self.number),
+                        None => Error::Gone(format!(
+                            "{} ended during its answer, or closed the connection",
+                            self.server()
+                        )),
+                    });
                 }
                 Err(Failure::Error(error)) => {
                     // After a refusal, both sides are at the end of an answer. After any other
@@ -444,8 +448,10 @@ impl Neighbour {
                 }
             }
         }
-        let lives = self.directory.is_mine() && self.directory.is_living(self.number)?;
-        let closes = format!("address space {} closes connections without an answer", self.number);
+        let lives = self.remote.is_none()
+            && self.directory.is_mine()
+            && self.directory.is_living(self.number)?;
+        let closes = format!("{} closes connections without an answer", self.server());
         Err(if lives {
             Error::Refused(Refused::Busy(format!("{closes}: too many clients connect at once")))
         } else {
@@ -455,31 +461,27 @@ impl Neighbour {
 
     pub(crate) fn connect(&self, deadline: Instant) -> Result<Connection, Error> {
         let number = self.number;
-        let name = socket_name(number);
-        let Reached { socket, uid, pid } =
-            socket::reach(&self.directory, number, &name, SocketType::STREAM, deadline)?;
-        net::sockopt::set_socket_timeout(
-            &socket,
-            net::sockopt::Timeout::Send,
-            Some(self.time_limit),
-        )
-        .map_err(Error::io(format!("address space {number}")))?;
-        let socket = PeerSocket::opaque(Kept::new(socket, &Descriptors::new()), uid);
-        let mut connection = Connection {
-            number,
-            socket,
-            pid,
-            time_limit: self.time_limit,
-            buffer: Vec::new(),
-            start: 0,
-            received: 0,
-            deadline,
-            whole: Some(deadline),
+        let mut connection = match &self.remote {
+            Some(remote) => remote.connect(&self.directory, number, self.time_limit, deadline)?,
+            None => {
+                let (server, name) = (socket::space(number), socket_name(number));
+                let reached =
+                    socket::reach(&self.directory, &server, &name, SocketType::STREAM, deadline)?;
+                Connection::new(server, reached, self.time_limit, deadline)?
+            }
         };
-        connection.greeting().map_err(|failure| match failure {
-            Failure::Closed => socket::gone(number, "the connection was closed"),
+        connection.greeting(number).map_err(|failure| match failure {
+            Failure::Closed => socket::gone(&connection.server, "the connection was closed"),
             Failure::Error(error) => error,
         })?;
         Ok(connection)
+    }
+
+    /// Returns what messages call the address space.
+    fn server(&self) -> String {
+        match &self.remote {
+            Some(remote) => remote.server(self.number),
+            None => socket::space(self.number),
+        }
     }
 }
