@@ -4,6 +4,7 @@
 //! namespace with a read-only root, Docker's seccomp profile and its set of capabilities. They end
 //! with the processes inside.
 
+pub mod control_group;
 mod seccomp;
 
 use std::ffi::CString;
@@ -11,8 +12,8 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-use crate::control_group::ControlGroup;
 use crate::process::{Ended, command, finish};
+use control_group::ControlGroup;
 
 /// Environment variable by which a child process knows that it is inside.
 const VARIABLE: &str = "KUMI_TEST_CONTAINER";

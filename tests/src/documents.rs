@@ -1,4 +1,7 @@
-//! Parses the tables in the project's documents that tests check against the source tree.
+//! Parses the tables in the project's documents that tests check against the source tree. [`book`]:
+//! the programs in the book's pages.
+
+pub mod book;
 
 use std::path::Path;
 

@@ -1,9 +1,8 @@
 //! Shared by the integration and stress tests: seeds, rounds, skips, and the project's documents.
 
-pub mod book;
+pub mod browser;
 mod condition;
 pub mod container;
-pub mod control_group;
 pub mod documents;
 #[cfg(doctest)]
 mod page_tests;
@@ -16,6 +15,8 @@ pub mod servers;
 pub mod user;
 
 pub use condition::until;
+pub use container::control_group;
+pub use documents::book;
 pub use seed::{Random, Round, rounds, seed};
 
 use std::io::Write;

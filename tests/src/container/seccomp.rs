@@ -2,12 +2,12 @@
 //!
 //! Source: moby, profiles/seccomp/default.json, for a container with the default capabilities on a
 //! kernel before 4.8 (where ptrace(2) is refused too). Docker lists what is allowed; this module
-//! lists what is not, among the calls of x86-64.
+//! lists what is not, among the calls of x86-64 that this processor has.
 
 use std::io;
 
-/// Audit architecture of x86-64 system calls.
-const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+/// Audit architecture of this processor's system calls.
+const AUDIT_ARCH: u32 = if cfg!(target_arch = "aarch64") { 0xc000_00b7 } else { 0xc000_003e };
 
 // Offsets in struct seccomp_data, see seccomp(2). The low half of an argument comes first.
 const NUMBER: u32 = 0;
@@ -24,7 +24,8 @@ const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWNET) as u32;
 
 /// Calls that fail with EPERM whatever their arguments are.
-pub(super) const REFUSED: [libc::c_long; 62] = [
+pub(super) const REFUSED: &[libc::c_long] = &[
+    #[cfg(target_arch = "x86_64")]
     libc::SYS__sysctl,
     libc::SYS_acct,
     libc::SYS_add_key,
@@ -43,7 +44,9 @@ pub(super) const REFUSED: [libc::c_long; 62] = [
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_iopl,
     libc::SYS_kcmp,
     libc::SYS_kexec_file_load,
@@ -77,14 +80,18 @@ pub(super) const REFUSED: [libc::c_long; 62] = [
     libc::SYS_settimeofday,
     libc::SYS_swapoff,
     libc::SYS_swapon,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_sysfs,
     libc::SYS_syslog,
     libc::SYS_umount2,
     libc::SYS_unshare,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_uselib,
     libc::SYS_userfaultfd,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_ustat,
     libc::SYS_vhangup,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_vserver,
     libc::SYS_set_mempolicy_home_node,
 ];
@@ -126,8 +133,8 @@ fn number(call: libc::c_long) -> u32 {
 pub(super) fn default_profile() -> Vec<libc::sock_filter> {
     let allow = || answer(libc::SECCOMP_RET_ALLOW);
     let mut program =
-        vec![load(ARCH), if_equal(AUDIT_ARCH_X86_64, 1), refuse_with(libc::EPERM), load(NUMBER)];
-    for call in REFUSED {
+        vec![load(ARCH), if_equal(AUDIT_ARCH, 1), refuse_with(libc::EPERM), load(NUMBER)];
+    for &call in REFUSED {
         program.extend([unless_equal(number(call), 1), refuse_with(libc::EPERM)]);
     }
     // Its flags are in memory, where a filter cannot look: C libraries then use clone(2).

@@ -1,5 +1,7 @@
 //! Targets named on the command line, and the connections to their address spaces.
 
+pub mod machines;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
@@ -228,8 +230,8 @@ pub struct Reach {
 
 impl Reach {
     /// Starts without connections.
-    pub fn of(whose: &Whose) -> Result<Reach, String> {
-        Ok(Reach { machine: whose.machine()?, known: BTreeMap::new() })
+    pub fn to(machine: Machine) -> Reach {
+        Reach { machine, known: BTreeMap::new() }
     }
 
     /// The connection to address space `number`.

@@ -5,6 +5,8 @@
 //! - `run`: unmodified programs, with their threads as microprocesses.
 //! - `steer`, `trace`, `profile`: requests that change or record an address space.
 //! - `serve`: servers that run in this process.
+//! - `border`: the other machines, to which this one is connected.
+//! - `web`: what `show::top` shows, for a browser, with the requests of `steer` and `profile`.
 //! - `shell`: completions and manual pages, generated from the command line itself.
 //!
 //! `ask` connects to address spaces, `text` formats cells and lines, and `output_file` writes
@@ -14,8 +16,11 @@
 #![forbid(unsafe_code)]
 
 pub mod ask;
+#[cfg(feature = "border")]
+mod border;
 pub mod host;
 mod output_file;
+pub mod page;
 mod profile;
 mod run;
 mod serve;
@@ -24,6 +29,7 @@ pub mod show;
 mod steer;
 mod text;
 mod trace;
+mod web;
 
 use std::process::ExitCode;
 
@@ -50,6 +56,9 @@ pub enum Command {
     /// Run a server: a key-value server, or the clock
     #[command(subcommand)]
     Serve(serve::Server),
+    /// Connect this machine with others: serve, make certificates, list the machines
+    #[cfg(feature = "border")]
+    Border(border::Args),
     /// Mount an ext2 image, a block device with one, or a directory, with a choice of server
     /// organisations
     Mount(kumihimo_files::MountOptions),
@@ -59,6 +68,8 @@ pub enum Command {
     Ps(ps::Args),
     /// Show and steer microprocesses live in the terminal
     Top(top::Args),
+    /// Show and steer microprocesses live in a browser
+    Web(web::Args),
     /// Show locks with their holders and waiters, chains of waits, and deadlocks
     Locks(locks::Args),
     /// Show the address spaces that share the cores, the rules, and violations of the protocol; set
@@ -100,10 +111,13 @@ impl Command {
             Command::Trace(args) => return trace::run(args),
             Command::Profile(args) => return profile::run(args),
             Command::Serve(server) => serve::run(server),
+            #[cfg(feature = "border")]
+            Command::Border(args) => return border::run(args),
             Command::Mount(options) => kumihimo_files::mount(options),
             Command::Umount(options) => kumihimo_files::unmount(&options),
             Command::Ps(args) => return ps::run(args),
             Command::Top(args) => return top::run(args),
+            Command::Web(args) => web::run(args),
             Command::Locks(args) => return locks::run(&args),
             Command::Board(args) => return board::run(args),
             Command::Resources(args) => return resources::run(args),

@@ -5,26 +5,64 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use kumihimo_machine::border::MachineName;
 use kumihimo_machine::client::Error;
 use kumihimo_machine::handler::{Action, Done, Refused};
 use kumihimo_resource::id::Id;
 use serde::Serialize;
 
-use crate::ask::{self, One, Reach, Trouble, Whose};
-use crate::text::{Plain, code, json_line, short, written};
+use crate::ask::machines::{At, FullId, Host, Label, Where};
+use crate::ask::{self, One, Reach, Trouble};
+use crate::text::{Plain, code, json_line, written};
 
 /// The targets. Each is handled separately. Exit code 1 if some were refused.
 #[derive(clap::Args)]
 pub struct Of {
-    /// Microprocesses by id (12.42.7) or by a unique name (12/worker); for cancel, also gates and
-    /// links by id (12.gate.0.1)
+    /// Microprocesses by id (12.42.7) or by a unique name (12/worker), also of another machine
+    /// (build7/12.42.7); for cancel, also gates and links by id (12.gate.0.1)
     #[arg(required = true, value_name = "ID|SPACE/NAME")]
-    pub ids: Vec<One>,
+    pub ids: Vec<At<One>>,
     /// Print one JSON object a line
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub whose: Whose,
+    pub on: Where,
+}
+
+/// A machine of the targets, and the connections to its address spaces.
+pub struct Steered {
+    name: Option<MachineName>,
+    /// What lines about it say, if it was named.
+    pub label: Option<Label>,
+    /// The connections.
+    pub reach: Reach,
+}
+
+impl Steered {
+    /// Whether this is the machine of a target.
+    pub fn is_of(&self, one: &At<One>) -> bool {
+        self.name == one.machine
+    }
+}
+
+impl Of {
+    /// Returns the machine of a target, whose connections are kept in `known`.
+    pub fn machine<'a>(
+        &self,
+        one: &At<One>,
+        known: &'a mut Vec<Steered>,
+    ) -> Result<&'a mut Steered, Trouble> {
+        let at = match known.iter().position(|steered| steered.is_of(one)) {
+            Some(at) => at,
+            None => {
+                let Host { label, machine } = self.on.of(one).map_err(Trouble::Named)?;
+                let name = one.machine.clone();
+                known.push(Steered { name, label, reach: Reach::to(machine) });
+                known.len() - 1
+            }
+        };
+        Ok(&mut known[at])
+    }
 }
 
 #[derive(clap::Args)]
@@ -73,6 +111,8 @@ enum Outcome {
 /// The same as JSON.
 #[derive(Serialize)]
 struct Line<'a> {
+    #[serde(flatten)]
+    label: Option<&'a Label>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<Id>,
     /// The target as given.
@@ -92,14 +132,23 @@ fn for_each(
     of: &Of,
     mut what: impl FnMut(&mut Reach, &One) -> Result<(Id, Outcome), Trouble>,
 ) -> Result<ExitCode, String> {
-    let mut reach = Reach::of(&of.whose)?;
+    // Without a run-time directory, no target has an outcome.
+    of.on.check()?;
+    let mut known = Vec::new();
     let mut out = io::stdout().lock();
     let mut all = true;
     for one in &of.ids {
-        let outcome = what(&mut reach, one);
+        let mut label = None;
+        let outcome = of.machine(one, &mut known).and_then(|steered| {
+            label.clone_from(&steered.label);
+            what(&mut steered.reach, &one.of)
+        });
         all &= outcome.is_ok();
-        let said =
-            if of.json { say_json(&mut out, one, &outcome) } else { say(&mut out, one, &outcome) };
+        let label = label.as_ref();
+        let said = match of.json {
+            true => say_json(&mut out, label, one, &outcome),
+            false => say(&mut out, label, one, &outcome),
+        };
         if let Err(e) = said {
             return written(Err(e));
         }
@@ -109,15 +158,16 @@ fn for_each(
 
 fn say(
     out: &mut impl Write,
-    one: &One,
+    label: Option<&Label>,
+    one: &At<One>,
     outcome: &Result<(Id, Outcome), Trouble>,
 ) -> io::Result<()> {
     match outcome {
         Ok((id, Outcome::Done(action, done))) => {
-            writeln!(out, "{}: {}", Both(one, *id), Told(*action, *done))
+            writeln!(out, "{}: {}", Both(label, &one.of, *id), Told(*action, *done))
         }
         Ok((id, Outcome::Backtrace(text))) => {
-            writeln!(out, "{}:", Both(one, *id))?;
+            writeln!(out, "{}:", Both(label, &one.of, *id))?;
             text.lines().try_for_each(|line| writeln!(out, "{}", Plain(line)))
         }
         Err(trouble) => {
@@ -129,14 +179,16 @@ fn say(
 
 fn say_json(
     out: &mut impl Write,
-    one: &One,
+    label: Option<&Label>,
+    one: &At<One>,
     outcome: &Result<(Id, Outcome), Trouble>,
 ) -> io::Result<()> {
-    let given = match one {
+    let given = match &one.of {
         One::Id(id) => Some(*id),
         One::Name(..) => None,
     };
     let mut line = Line {
+        label,
         id: given,
         of: one.to_string(),
         done: None,
@@ -161,13 +213,14 @@ fn say_json(
 }
 
 /// The target as given, and the ID to which it was resolved.
-struct Both<'a>(&'a One, Id);
+struct Both<'a>(Option<&'a Label>, &'a One, Id);
 
 impl fmt::Display for Both<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            One::Id(id) => write!(f, "{}", short(*id)),
-            name @ One::Name(..) => write!(f, "{} ({name})", short(self.1)),
+        let id = FullId(self.0, self.2);
+        match self.1 {
+            One::Id(_) => write!(f, "{id}"),
+            name @ One::Name(..) => write!(f, "{id} ({name})"),
         }
     }
 }

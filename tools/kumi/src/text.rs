@@ -152,6 +152,23 @@ pub fn written(done: io::Result<ExitCode>) -> Result<ExitCode, String> {
     }
 }
 
+/// Prints a line to standard output, as `println!` does. Ends the program without a message if the
+/// reader has closed the pipe, and with one if the line cannot be written.
+macro_rules! say {
+    ($($line:tt)*) => { $crate::text::print_line(format_args!($($line)*)) };
+}
+pub(crate) use say;
+
+/// What `say!` does.
+pub fn print_line(line: fmt::Arguments<'_>) {
+    let done = writeln!(io::stdout().lock(), "{line}");
+    if done.is_err() {
+        // The command has nothing else to do, and no reader.
+        let code = crate::ended(written(done.map(|()| ExitCode::SUCCESS)));
+        std::process::exit(i32::from(code != ExitCode::SUCCESS));
+    }
+}
+
 /// Exit code 0 if everything succeeded, otherwise 1.
 pub fn code(all: bool) -> ExitCode {
     if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -41,6 +41,20 @@ fn about<'a>(said: &'a str, what: &str) -> (&'a str, &'a str) {
 }
 
 #[test]
+fn reader_may_close_the_pipe_and_a_full_disk_is_an_error() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = command().stdout(writer).output().expect("kumi");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+    let output = command().stdout(full).output().expect("kumi");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said, "kumi: standard output: No space left on device (os error 28)\n");
+}
+
+#[test]
 fn doctor_reports_refusals_and_how_to_enable_each() {
     let said = doctor();
     assert_eq!(said.matches("used unless KUMI_EVENTS selects another one").count(), 1, "{said}");

@@ -19,7 +19,7 @@ use kumihimo_machine::space::Number;
 
 use super::description::description;
 use crate::show::board::Seen;
-use crate::text::Plain;
+use crate::text::{Plain, say};
 
 /// Options of `kumi doctor`.
 #[derive(clap::Args)]
@@ -38,7 +38,7 @@ pub fn run(args: &Args) -> Result<(), String> {
         return crate::run::explain(program);
     }
     for (name, value) in description().into_iter().chain(runtime()) {
-        println!("{name:<24} {value}");
+        say!("{name:<24} {value}");
     }
     settings();
     preemption(events());
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<(), String> {
 /// Prints each setting of this process with its origin and effect, and errors in the environment.
 fn settings() {
     if kumihimo_config::is_privileged() {
-        println!(
+        say!(
             "{:<24} ignored: this program is set-user-ID, set-group-ID, or has file capabilities",
             "environment"
         );
@@ -70,15 +70,15 @@ fn settings() {
             Origin::Refused => "default, because its value is invalid",
             Origin::Privileged => "default, because the environment is ignored",
         };
-        println!("{:<24} {} ({origin}): {}", line.name, Plain(&line.value), line.effect);
+        say!("{:<24} {} ({origin}): {}", line.name, Plain(&line.value), line.effect);
     }
     if let Err(error) = kumihimo_config::check() {
         for problem in error.problems() {
-            println!("{:<24} {problem}; no runtime begins", "refused setting");
+            say!("{:<24} {problem}; no runtime begins", "refused setting");
         }
     }
     for (name, setting) in kumihimo_config::misspelled() {
-        println!("{:<24} {} is not read: {setting} is similar", "unknown variable", Plain(&name));
+        say!("{:<24} {} is not read: {setting} is similar", "unknown variable", Plain(&name));
     }
 }
 
@@ -97,14 +97,14 @@ fn events() -> source::Kind {
                 } else {
                     ""
                 };
-                println!("{name:<24} yes: {}{chosen}", what(kind));
+                say!("{name:<24} yes: {}{chosen}", what(kind));
                 if let Some(note) = source::note(kind) {
-                    println!("{:<24} {note}", "");
+                    say!("{:<24} {note}", "");
                 }
             }
             Some(refused) => {
-                println!("{name:<24} no: {}", refused.why);
-                println!("{:<24} to enable: {}", "", refused.remedy);
+                say!("{name:<24} no: {}", refused.why);
+                say!("{:<24} to enable: {}", "", refused.remedy);
             }
         }
     }
@@ -120,7 +120,7 @@ fn preemption(source: source::Kind) {
         Err(e) => Some(format!("{e}; no runtime begins")),
     };
     if let Some(why) = off {
-        println!(
+        say!(
             "{:<24} no: {why}; a computing microprocess yields only when it enters the runtime",
             "preemption"
         );
@@ -133,17 +133,15 @@ fn preemption(source: source::Kind) {
     let (clock, signal) = ("preemption: clock", "preemption: signal");
     match preempt::probe() {
         Ok(()) => {
-            println!(
+            say!(
                 "{clock:<24} yes: interrupts in user mode only, no system call (used unless KUMI_PREEMPT selects another one)"
             );
-            println!("{signal:<24} yes: {by_signal}");
+            say!("{signal:<24} yes: {by_signal}");
         }
         Err(refused) => {
-            println!("{clock:<24} no: {}", refused.why);
-            println!("{:<24} to enable: {}", "", refused.remedy);
-            println!(
-                "{signal:<24} yes: {by_signal} (used unless KUMI_PREEMPT selects another one)"
-            );
+            say!("{clock:<24} no: {}", refused.why);
+            say!("{:<24} to enable: {}", "", refused.remedy);
+            say!("{signal:<24} yes: {by_signal} (used unless KUMI_PREEMPT selects another one)");
         }
     }
 }
@@ -152,8 +150,8 @@ fn preemption(source: source::Kind) {
 fn virtual_processors() {
     let (name, cores) = ("virtual processors", Cores::of_process());
     match kumihimo_config::get().vps {
-        Some(vps) => println!("{name:<24} {vps}, from KUMI_VPS (without it: {cores})"),
-        None => println!("{name:<24} {cores} (used unless KUMI_VPS selects another number)"),
+        Some(vps) => say!("{name:<24} {vps}, from KUMI_VPS (without it: {cores})"),
+        None => say!("{name:<24} {cores} (used unless KUMI_VPS selects another number)"),
     }
 }
 
@@ -164,7 +162,7 @@ fn kernel_threads() {
         Some(threads) => Limit::asked(threads, "KUMI_KERNEL_THREADS"),
         None => Limit::of_machine(),
     };
-    println!("{name:<24} at most {limit}");
+    say!("{name:<24} at most {limit}");
 }
 
 /// Prints whether system calls can enter the kernel in batches, and the measured costs.
@@ -173,11 +171,11 @@ fn batches() {
     let (backend, refused) = kumihimo_batch::open(kumihimo_batch::LARGEST as u32);
     match refused {
         None => {
-            println!("{name:<24} yes: one kernel entry for up to {} calls", kumihimo_batch::LARGEST)
+            say!("{name:<24} yes: one kernel entry for up to {} calls", kumihimo_batch::LARGEST)
         }
         Some(why) => {
-            println!("{name:<24} no: {why}; plain system calls are used, and some are merged");
-            println!(
+            say!("{name:<24} no: {why}; plain system calls are used, and some are merged");
+            say!(
                 "{:<24} to enable: Linux 5.6 or later, kernel.io_uring_disabled=0, no seccomp filter against io_uring_setup",
                 ""
             );
@@ -187,9 +185,9 @@ fn batches() {
     if let Ok(costs) = kumihimo_batch::Costs::measure(&mut batch)
         && costs.entry > 0.0
     {
-        println!("{:<24} {:.0} ns (D of paper P2)", "kernel entry", costs.entry);
+        say!("{:<24} {:.0} ns (D of paper P2)", "kernel entry", costs.entry);
         for policy in [kumihimo_batch::Policy::Adaptive, kumihimo_batch::Policy::Paper] {
-            println!("{:<24} {}", format!("batches: {policy}"), policy.explain(&costs).join("; "));
+            say!("{:<24} {}", format!("batches: {policy}"), policy.explain(&costs).join("; "));
         }
     }
 }
@@ -198,14 +196,14 @@ fn batches() {
 fn mounts() {
     let (mounts, uring) = ("kumi mount", "mounts: uring");
     let (may, why) = kumihimo_files::can_mount();
-    println!("{mounts:<24} {}: {why}", if may { "yes" } else { "no" });
+    say!("{mounts:<24} {}: {why}", if may { "yes" } else { "no" });
     if kumihimo::fuse::uring::is_enabled() {
-        println!(
+        say!(
             "{uring:<24} yes: one kernel entry replies to a request and waits for the next (used unless --uring=off)"
         );
     } else {
-        println!("{uring:<24} no: each request takes two kernel entries through /dev/fuse");
-        println!("{:<24} to enable: {}", "", kumihimo::fuse::uring::REMEDY);
+        say!("{uring:<24} no: each request takes two kernel entries through /dev/fuse");
+        say!("{:<24} to enable: {}", "", kumihimo::fuse::uring::REMEDY);
     }
 }
 
@@ -214,32 +212,29 @@ fn mounts() {
 fn machine() {
     let (place, name) = ("run-time directory", "address space");
     if kumihimo_config::get().dir == MachineDir::Off {
-        println!(
+        say!(
             "{name:<24} no: KUMI_DIR=off; microprocesses run, but cannot be observed or steered from outside"
         );
-        println!("{:<24} to enable: leave KUMI_DIR unset", "");
+        say!("{:<24} to enable: leave KUMI_DIR unset", "");
         return;
     }
     let taken = Directory::mine().and_then(|directory| {
-        println!("{place:<24} {} ({})", directory.path().display(), why(directory.path()));
+        say!("{place:<24} {} ({})", directory.path().display(), why(directory.path()));
         for why in directory.passed_over() {
-            println!("{:<24} not used: {}", "", Plain(why));
+            say!("{:<24} not used: {}", "", Plain(why));
         }
         Number::take_in(directory)
     });
-    match taken {
+    // Given back before a line is written, which may end the program.
+    match taken.map(|number| number.location().space()) {
         Ok(number) => {
-            let number = number.location().space();
-            println!(
+            say!(
                 "{name:<24} yes: a new address space gets a number ({number} in a test) and is visible to kumi ps (unless KUMI_DIR=off)"
             );
         }
         Err(error) => {
-            println!("{name:<24} no: {error}");
-            println!(
-                "{:<24} microprocesses run, but cannot be observed or steered from outside",
-                ""
-            );
+            say!("{name:<24} no: {error}");
+            say!("{:<24} microprocesses run, but cannot be observed or steered from outside", "");
         }
     }
 }
@@ -257,15 +252,12 @@ fn board() {
                 || "none yet: the first program that starts creates it".to_owned(),
                 |seen| seen.told(),
             );
-            println!(
-                "{name:<24} yes: {} (KUMI_ARBITER selects another one); {there}",
-                path.display()
-            );
+            say!("{name:<24} yes: {} (KUMI_ARBITER selects another one); {there}", path.display());
             true
         }
         Err(why) => {
-            println!("{name:<24} no: {why}");
-            println!(
+            say!("{name:<24} no: {why}");
+            say!(
                 "{:<24} gates wake each other through their sockets, and priorities apply within an address space only",
                 ""
             );
@@ -274,13 +266,13 @@ fn board() {
     };
     match (is_used, kumihimo_runtime::board::arbitrates()) {
         (true, true) => {
-            println!(
+            say!(
                 "{arbiter:<24} on: the address spaces at the board share the cores by priority (KUMI_ARBITER)"
             )
         }
-        (false, true) => println!("{arbiter:<24} has no effect without a board"),
+        (false, true) => say!("{arbiter:<24} has no effect without a board"),
         (_, false) => {
-            println!(
+            say!(
                 "{arbiter:<24} off: the kernel shares the cores among address spaces (KUMI_ARBITER; on: by priority)"
             )
         }
@@ -291,8 +283,8 @@ fn board() {
 fn share() {
     let name = "CPU time";
     match kumihimo_config::get().share.map(Share::from) {
-        Some(share) => println!("{name:<24} {share} of a core (KUMI_SHARE)"),
-        None => println!("{name:<24} unlimited (KUMI_SHARE=50%, for example, limits it)"),
+        Some(share) => say!("{name:<24} {share} of a core (KUMI_SHARE)"),
+        None => say!("{name:<24} unlimited (KUMI_SHARE=50%, for example, limits it)"),
     }
 }
 
@@ -314,8 +306,8 @@ fn why(path: &Path) -> &'static str {
 fn locking() {
     let name = "resource table";
     match kumihimo_config::get().lab.locking.and_then(|of| of.name().parse::<Locking>().ok()) {
-        Some(design) => println!("{name:<24} locking design {design} (KUMI_LAB)"),
-        None => println!(
+        Some(design) => say!("{name:<24} locking design {design} (KUMI_LAB)"),
+        None => say!(
             "{name:<24} locking design {} (used unless KUMI_LAB=locking=... selects another one)",
             Locking::default()
         ),
@@ -349,7 +341,7 @@ fn runtime() -> Vec<(&'static str, String)> {
         tls::Kind::Kernel => "none: each microprocess is a kernel thread (1:1)",
     };
     let why = if block.why().is_empty() { String::new() } else { format!(" ({})", block.why()) };
-    let fs = if cpu::fsgsbase() { "wrfsbase" } else { "arch_prctl, about ten times slower" };
+    let fs = if cpu::fsgsbase() { cpu::BASES } else { "arch_prctl, about ten times slower" };
     vec![
         ("mode", mode),
         ("thread-local storage", format!("{kind}{why}; {} bytes", block.bytes())),

@@ -3,6 +3,8 @@
 use clap::{Args as ClapArgs, Subcommand};
 use kumihimo_events::bpf::pinned::{DEFAULT_SLOTS, Store, user};
 
+use crate::text::say;
+
 #[derive(ClapArgs)]
 pub struct Args {
     #[command(subcommand)]
@@ -41,14 +43,14 @@ pub fn run(args: Args) -> Result<(), String> {
             for line in
                 store.install(number, seats, slots).map_err(|refused| refused.to_string())?
             {
-                println!("{line}");
+                say!("{line}");
             }
         }
         Command::Uninstall => {
             let removed = store.uninstall().map_err(|refused| refused.to_string())?;
-            println!("{}", if removed { "removed" } else { "nothing was installed" });
+            say!("{}", if removed { "removed" } else { "nothing was installed" });
         }
-        Command::Status => println!("{}", store.status()),
+        Command::Status => say!("{}", store.status()),
     }
     Ok(())
 }

@@ -215,6 +215,38 @@ fn record(
     Ok((recording, names))
 }
 
+/// A profile for a page.
+pub(crate) struct Picture {
+    /// The flame graph, an SVG picture without scripts.
+    pub(crate) svg: String,
+    /// Functions and stacks that use most.
+    pub(crate) text: String,
+}
+
+/// Profiles an address space, and draws the result. Blocks the kernel thread for as long as the
+/// profile takes.
+///
+/// # Errors
+/// A line, if the address space cannot be profiled or nothing was found.
+pub(crate) fn picture(mut neighbour: Neighbour, query: &ProfileQuery) -> Result<Picture, String> {
+    let space = neighbour.space().map_err(|e| e.to_string())?;
+    let mut target = Target { neighbour, space };
+    let begin = SystemTime::now();
+    let (recording, names) = record(&mut target, query, &AtomicBool::new(false))?;
+    let mut finished = Finished { query, begin, space: &target.space, recording, names };
+    if finished.recording.stacks.is_empty() {
+        return Err(finished.why_empty());
+    }
+    let stacks = Resolved::all(&finished.recording, &mut finished.names);
+    let (mut svg, mut text) = (Vec::new(), Vec::new());
+    let (space, recording) = (finished.space, &finished.recording);
+    flame::svg(&mut svg, flame::Scripts::No, space, query, recording, &stacks)
+        .and_then(|()| report::text(&mut text, space, query, recording, &stacks))
+        .map_err(|e| e.to_string())?;
+    let string = |bytes| String::from_utf8(bytes).map_err(|e| e.to_string());
+    Ok(Picture { svg: string(svg)?, text: string(text)? })
+}
+
 /// A complete profile.
 struct Finished<'a> {
     query: &'a ProfileQuery,
@@ -263,7 +295,10 @@ impl Finished<'_> {
         match format {
             Format::Text => report::text(out, self.space, self.query, &self.recording, &stacks),
             Format::Folded => report::folded(&stacks).iter().try_for_each(|l| writeln!(out, "{l}")),
-            Format::Svg => flame::svg(out, self.space, self.query, &self.recording, &stacks),
+            Format::Svg => {
+                let scripts = flame::Scripts::Yes;
+                flame::svg(out, scripts, self.space, self.query, &self.recording, &stacks)
+            }
             Format::Pprof => Ok(()),
         }
     }

@@ -21,6 +21,8 @@ use clap::ValueEnum;
 use preload::Preload;
 use program::{Missing, Program};
 
+use crate::text::say;
+
 /// Exit codes of a command that runs another one, as of env(1) and nohup(1).
 const FAILED: u8 = 125;
 /// Why a program runs without this command.
@@ -210,20 +212,20 @@ pub(crate) fn explain(name: &OsString) -> Result<(), String> {
         Missing::NotFound => format!("{}: no such program", name.display()),
         Missing::NotExecutable(error) => format!("{}: {error}", name.display()),
     })?;
-    println!("{:<24} {}", "program", program.path.display());
+    say!("{:<24} {}", "program", program.path.display());
     if let Some(interpreter) = &program.interpreter {
-        println!("{:<24} {}, which the script names", "runs", interpreter.display());
+        say!("{:<24} {}, which the script names", "runs", interpreter.display());
     }
     if program.is_interposed() {
-        println!("{:<24} microprocesses: {INTERPOSED}", "threads");
+        say!("{:<24} microprocesses: {INTERPOSED}", "threads");
         return Ok(());
     }
     match program.refusal().map_or_else(Preload::find, Err) {
         Ok(preload) => {
-            println!("{:<24} microprocesses, from its first thread on", "threads");
-            println!("{:<24} {}", "preloaded", preload.variable(None).display());
+            say!("{:<24} microprocesses, from its first thread on", "threads");
+            say!("{:<24} {}", "preloaded", preload.variable(None).display());
         }
-        Err(why) => println!("{:<24} kernel threads: {why}", "threads"),
+        Err(why) => say!("{:<24} kernel threads: {why}", "threads"),
     }
     Ok(())
 }

@@ -10,15 +10,17 @@ use kumihimo_machine::locks::{Chain, Holder, Lock, LockTotals, LockWaiter, Locks
 use kumihimo_resource::id::Id;
 use serde::Serialize;
 
-use crate::ask::{self, Place, Trouble, Whose};
+use crate::ask::machines::{At, Found, Label, Labelled, Where};
+use crate::ask::{self, Place, Trouble};
 use crate::show::ps;
 use crate::text::{Name, Plain, code, duration, json_line, put, short, table, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address spaces (12) or process IDs; all of the user's by default
+    /// Address spaces (12) or process IDs, also of another machine (build7/12); all of the user's
+    /// by default
     #[arg(value_name = "SPACE|PID")]
-    of: Vec<Place>,
+    of: Vec<At<Place>>,
     /// Number of locks, and of chains, of each address space
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_LOCKS)))]
     limit: u32,
@@ -30,11 +32,13 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    whose: Whose,
+    on: Where,
 }
 
 /// The answer of one address space.
 struct Seen {
+    /// Its machine, if one was named.
+    label: Option<Label>,
     space: Space,
     locks: Locks,
     /// Stacks, or why there is none.
@@ -72,9 +76,10 @@ enum Line<'a> {
 
 /// Prints the locks. Exit code 1 if some address space did not answer.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
-    let machine = args.whose.machine()?;
-    let (found, mut whole) = ask::neighbours(&machine, &args.of)?;
-    let asked = ask::each(found, |(place, neighbour)| look(neighbour, *place, args));
+    let (found, mut whole) = args.on.spaces(&args.of)?;
+    let asked = ask::each(found, |Found { label, place, neighbour }| {
+        look(neighbour, *place, args).map(|seen| Seen { label: label.clone(), ..seen })
+    });
     let (seen, have_all_answered) = ask::answers(asked);
     whole &= have_all_answered;
     if seen.is_empty() && args.of.is_empty() && whole {
@@ -84,16 +89,41 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     written(show(&mut out, &seen, args.json).and_then(|()| out.flush()).map(|()| code(whole)))
 }
 
+/// Number of locks in a [`sample`].
+const SAMPLED: u32 = 8;
+
+/// Writes the locks of an address space that have the most waiters, with all stacks, as lines of
+/// JSON. An address space without waiters has a line, too.
+///
+/// # Errors
+/// Why there is no answer, or the error of writing.
+pub fn sample(neighbour: &mut Neighbour, out: &mut impl Write) -> Result<(), String> {
+    let seen = read(neighbour, None, SAMPLED, true).map_err(|trouble| trouble.to_string())?;
+    show_json(out, &seen).map_err(|e| e.to_string())
+}
+
 fn look(neighbour: &mut Neighbour, place: Place, args: &Args) -> Result<Seen, Trouble> {
-    let space = ask::space_at(neighbour, place)?;
-    let locks = neighbour.locks(args.limit)?;
-    let wanted = if args.backtraces { concerned(&locks) } else { BTreeSet::new() };
+    read(neighbour, Some(place), args.limit, args.backtraces)
+}
+
+fn read(
+    neighbour: &mut Neighbour,
+    place: Option<Place>,
+    limit: u32,
+    backtraces: bool,
+) -> Result<Seen, Trouble> {
+    let space = match place {
+        Some(place) => ask::space_at(neighbour, place)?,
+        None => neighbour.space()?,
+    };
+    let locks = neighbour.locks(limit)?;
+    let wanted = if backtraces { concerned(&locks) } else { BTreeSet::new() };
     // A microprocess that has ended meanwhile has no stack, which is no failure of the command.
     let backtraces = wanted
         .into_iter()
         .map(|id| (id, neighbour.backtrace(id).map_err(|e| e.to_string())))
         .collect();
-    Ok(Seen { space, locks, backtraces })
+    Ok(Seen { label: None, space, locks, backtraces })
 }
 
 /// Returns the microprocesses whose stacks explain the report.
@@ -116,7 +146,7 @@ fn show(out: &mut impl Write, seen: &[Seen], json: bool) -> io::Result<()> {
         if nth > 0 {
             writeln!(out)?;
         }
-        ps::show_space(out, &seen.space, &[])?;
+        ps::show_space(out, seen.label.as_ref(), &seen.space, &[])?;
         show_locks(out, &seen.locks)?;
         for (id, backtrace) in &seen.backtraces {
             writeln!(out)?;
@@ -131,13 +161,15 @@ fn show(out: &mut impl Write, seen: &[Seen], json: bool) -> io::Result<()> {
 
 fn show_json(out: &mut impl Write, seen: &Seen) -> io::Result<()> {
     let space = seen.space.id.location().space();
-    json_line(out, &Line::Space { space: &seen.space, totals: &seen.locks.totals })?;
-    seen.locks.locks.iter().try_for_each(|lock| json_line(out, &Line::Lock { space, lock }))?;
-    seen.locks.chains.iter().try_for_each(|chain| json_line(out, &Line::Chain { space, chain }))?;
+    let label = seen.label.as_ref();
+    let mut line = |line: &Line<'_>| json_line(out, &Labelled::new(label, line));
+    line(&Line::Space { space: &seen.space, totals: &seen.locks.totals })?;
+    seen.locks.locks.iter().try_for_each(|lock| line(&Line::Lock { space, lock }))?;
+    seen.locks.chains.iter().try_for_each(|chain| line(&Line::Chain { space, chain }))?;
     seen.backtraces.iter().try_for_each(|(id, backtrace)| {
         let (text, error) = (backtrace.as_ref().ok(), backtrace.as_ref().err());
         let (text, error) = (text.map(String::as_str), error.map(String::as_str));
-        json_line(out, &Line::Backtrace { id: *id, text, error })
+        line(&Line::Backtrace { id: *id, text, error })
     })
 }
 

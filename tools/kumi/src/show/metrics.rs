@@ -10,27 +10,35 @@ use prometheus::proto::{Counter, Gauge, LabelPair, Metric as Sample, MetricFamil
 use prometheus::{Encoder, TextEncoder};
 use serde::Serialize;
 
-use crate::ask::{self, Place, Whose};
+use crate::ask::machines::{At, Found, Label, Where};
+use crate::ask::{self, Place};
 use crate::text::{code, json_line, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address spaces (12); all of the user's by default
+    /// Address spaces (12), also of another machine (build7/12); all of the user's by default
     #[arg(value_name = "SPACE")]
-    spaces: Vec<Place>,
+    spaces: Vec<At<Place>>,
     /// Print one JSON object a line, each a metric of an address space
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    whose: Whose,
+    on: Where,
 }
+
+/// What an address space has replied.
+type Seen = (Option<Label>, Space, Vec<Metric>);
 
 /// Labels that the command adds. An address space's own label of the same name becomes
 /// `exported_...`, as in Prometheus itself.
 const OURS: [&str; 3] = ["space", "pid", "program"];
+/// The label of the machine, if one was named.
+const MACHINE: &str = "machine";
 
 #[derive(Serialize)]
 struct Line<'a> {
+    #[serde(flatten)]
+    label: Option<&'a Label>,
     space: u16,
     pid: u32,
     program: &'a str,
@@ -41,10 +49,9 @@ struct Line<'a> {
 /// Prints the metrics. Exit code 1 if an address space did not reply, or replied with invalid
 /// names.
 pub fn run(args: Args) -> Result<ExitCode, String> {
-    let machine = args.whose.machine()?;
-    let (found, mut whole) = ask::neighbours(&machine, &args.spaces)?;
-    let asked = ask::each(found, |(place, neighbour)| -> Result<_, ask::Trouble> {
-        Ok((ask::space_at(neighbour, *place)?, neighbour.metrics()?))
+    let (found, mut whole) = args.on.spaces(&args.spaces)?;
+    let asked = ask::each(found, |Found { label, place, neighbour }| -> Result<_, ask::Trouble> {
+        Ok((label.clone(), ask::space_at(neighbour, *place)?, neighbour.metrics()?))
     });
     let (seen, have_all_answered) = ask::answers(asked);
     whole &= have_all_answered;
@@ -62,11 +69,12 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     written(done.and_then(|()| out.flush()).map(|()| code(whole)))
 }
 
-fn show_json(out: &mut impl Write, seen: &[(Space, Vec<Metric>)]) -> io::Result<()> {
-    for (space, metrics) in seen {
+fn show_json(out: &mut impl Write, seen: &[Seen]) -> io::Result<()> {
+    for (label, space, metrics) in seen {
+        let label = label.as_ref();
         for metric in metrics {
             let (number, pid) = (space.id.location().space(), space.pid);
-            json_line(out, &Line { space: number, pid, program: &space.program, metric })?;
+            json_line(out, &Line { label, space: number, pid, program: &space.program, metric })?;
         }
     }
     Ok(())
@@ -81,10 +89,10 @@ fn encode(out: &mut impl Write, families: &[MetricFamily]) -> io::Result<()> {
 
 /// Merges the metrics of all address spaces into families, sorted by name, and lists invalid ones.
 /// Help and type are those of the first occurrence.
-fn families(seen: &[(Space, Vec<Metric>)]) -> (Vec<MetricFamily>, Vec<String>) {
+fn families(seen: &[Seen]) -> (Vec<MetricFamily>, Vec<String>) {
     let mut families: BTreeMap<&str, MetricFamily> = BTreeMap::new();
     let mut refused = Vec::new();
-    for (space, metrics) in seen {
+    for (label, space, metrics) in seen {
         let number = space.id.location().space();
         for metric in metrics {
             if !is_name(&metric.name, true) {
@@ -113,7 +121,7 @@ fn families(seen: &[(Space, Vec<Metric>)]) -> (Vec<MetricFamily>, Vec<String>) {
             };
             let counts = family.get_field_type() == MetricType::COUNTER;
             for (labels, value) in &metric.samples {
-                match sample(space, labels, *value, counts) {
+                match sample(label.as_ref(), space, labels, *value, counts) {
                     Ok(sample) => family.mut_metric().push(sample),
                     Err(label) => refused.push(format!(
                         "address space {number}: {label:?} of {} is not a valid label name: ignored",
@@ -128,6 +136,7 @@ fn families(seen: &[(Space, Vec<Metric>)]) -> (Vec<MetricFamily>, Vec<String>) {
 
 /// Converts one metric to a sample. Fails with an invalid label.
 fn sample<'a>(
+    machine: Option<&Label>,
     space: &Space,
     labels: &'a [(String, String)],
     value: f64,
@@ -137,12 +146,16 @@ fn sample<'a>(
         [space.id.location().space().to_string(), space.pid.to_string(), space.program.clone()];
     let mut all: Vec<LabelPair> =
         OURS.iter().zip(ours).map(|(name, value)| pair((*name).to_owned(), value)).collect();
+    if let Some(machine) = machine {
+        all.push(pair(MACHINE.to_owned(), machine.name().to_owned()));
+    }
     for (name, value) in labels {
         if !is_name(name, false) {
             return Err(name);
         }
-        let name =
-            if OURS.contains(&name.as_str()) { format!("exported_{name}") } else { name.clone() };
+        let is_ours =
+            OURS.contains(&name.as_str()) || machine.is_some() && name.as_str() == MACHINE;
+        let name = if is_ours { format!("exported_{name}") } else { name.clone() };
         all.push(pair(name, value.clone()));
     }
     let mut sample = Sample::from_label(all);
@@ -191,7 +204,7 @@ mod tests {
         Metric { name: name.to_owned(), help: help.to_owned(), counter, samples }
     }
 
-    fn text(seen: &[(Space, Vec<Metric>)]) -> (String, Vec<String>) {
+    fn text(seen: &[Seen]) -> (String, Vec<String>) {
         let (families, refused) = families(seen);
         let mut out = Vec::new();
         encode(&mut out, &families).unwrap();
@@ -210,10 +223,11 @@ mod tests {
         };
         let seen = [
             (
+                None,
                 space(1, "/bin/a"),
                 vec![switches(7.0), metric("kumihimo_living", "", false, &[(&[], 0.5)])],
             ),
-            (space(2, "/bin/b"), vec![switches(1e15)]),
+            (None, space(2, "/bin/b"), vec![switches(1e15)]),
         ];
         let want = "# TYPE kumihimo_living gauge\n\
                     kumihimo_living{space=\"1\",pid=\"100\",program=\"/bin/a\"} 0.5\n\
@@ -230,6 +244,7 @@ mod tests {
     fn label_values_are_escaped() {
         let help = "a \\ and\na line";
         let seen = [(
+            None,
             space(1, "/a\"b\\c\nd"),
             vec![metric("x", help, false, &[(&[("pid", "\"\n")], 1.0)])],
         )];
@@ -241,6 +256,7 @@ mod tests {
     #[test]
     fn names_invalid_in_prometheus_are_left_out() {
         let seen = [(
+            None,
             space(1, "/a"),
             vec![
                 metric("no name", "", true, &[(&[], 1.0)]),

@@ -8,15 +8,16 @@ use kumihimo_machine::client::Neighbour;
 use kumihimo_machine::handler::{Microprocess, Space, State};
 use kumihimo_machine::locks::Holder;
 
-use crate::ask::{self, One, Place, Target, Trouble, Whose};
+use crate::ask::machines::{At, FullId, Host, Label, Labelled, Prefix, Where};
+use crate::ask::{self, One, Place, Target, Trouble};
 use crate::text::{Name, Plain, code, json_line, put, short, table, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address spaces (12) or process IDs, microprocesses (12.42.7) or names (12/worker);
-    /// everything of the user's by default
+    /// Address spaces (12) or process IDs, microprocesses (12.42.7) or names (12/worker), also of
+    /// another machine (build7/12.42.7); everything of the user's by default
     #[arg(value_name = "SPACE|PID|ID|SPACE/NAME")]
-    of: Vec<Target>,
+    of: Vec<At<Target>>,
     /// Show address spaces only
     #[arg(long, conflicts_with_all = ["state", "sort"])]
     spaces: bool,
@@ -30,7 +31,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    whose: Whose,
+    on: Where,
 }
 
 /// Sort keys of microprocesses.
@@ -75,6 +76,7 @@ fn states() -> impl TypedValueParser<Value = State> {
 }
 
 /// The selected rows of one address space.
+#[derive(Clone)]
 struct Wanted {
     place: Place,
     all: bool,
@@ -83,6 +85,8 @@ struct Wanted {
 
 /// The reply of one address space.
 struct Seen {
+    /// Its machine, if one was named.
+    label: Option<Label>,
     space: Space,
     rows: Vec<Microprocess>,
     troubles: Vec<Trouble>,
@@ -90,13 +94,28 @@ struct Seen {
 
 /// Prints the rows. Exit code 1 if some could not be obtained.
 pub fn run(args: Args) -> Result<std::process::ExitCode, String> {
-    let machine = args.whose.machine()?;
-    let wanted = by_space(&args.of);
-    let places: Vec<Place> = wanted.iter().map(|w| w.place).collect();
-    let (found, mut whole) = ask::neighbours(&machine, &places)?;
-    let asked = ask::each(found, |(place, neighbour)| {
-        let all = Wanted { place: *place, all: true, some: Vec::new() };
-        look(neighbour, wanted.iter().find(|w| w.place == *place).unwrap_or(&all), &args)
+    let (hosts, mut whole) = args.on.hosts(&args.of)?;
+    let (mut found, is_one) = (Vec::new(), hosts.len() == 1);
+    for (Host { label, machine }, of) in hosts {
+        let wanted = by_space(&of);
+        let places: Vec<Place> = wanted.iter().map(|w| w.place).collect();
+        let (there, has_all) = match ask::neighbours(&machine, &places) {
+            Err(why) if is_one => return Err(why),
+            Err(why) => {
+                ask::complain(&why);
+                (Vec::new(), false)
+            }
+            Ok(there) => there,
+        };
+        whole &= has_all;
+        found.extend(there.into_iter().map(|(place, neighbour)| {
+            let all = Wanted { place, all: true, some: Vec::new() };
+            let wanted = wanted.iter().find(|w| w.place == place).cloned();
+            (label.clone(), wanted.unwrap_or(all), neighbour)
+        }));
+    }
+    let asked = ask::each(found, |(label, wanted, neighbour)| {
+        look(neighbour, wanted, &args).map(|seen| Seen { label: label.clone(), ..seen })
     });
     let (seen, have_all_answered) = ask::answers(asked);
     let troubles = || seen.iter().flat_map(|one| &one.troubles);
@@ -133,7 +152,7 @@ fn by_space(of: &[Target]) -> Vec<Wanted> {
 
 fn look(neighbour: &mut Neighbour, wanted: &Wanted, args: &Args) -> Result<Seen, Trouble> {
     let space = ask::space_at(neighbour, wanted.place)?;
-    let mut seen = Seen { space, rows: Vec::new(), troubles: Vec::new() };
+    let mut seen = Seen { label: None, space, rows: Vec::new(), troubles: Vec::new() };
     if args.spaces {
         return Ok(seen);
     }
@@ -167,10 +186,13 @@ fn look(neighbour: &mut Neighbour, wanted: &Wanted, args: &Args) -> Result<Seen,
 
 fn show(out: &mut impl Write, seen: &[Seen], args: &Args) -> io::Result<()> {
     match (args.spaces, args.json) {
-        (true, true) => seen.iter().try_for_each(|seen| json_line(out, &seen.space)),
-        (false, true) => {
-            seen.iter().flat_map(|seen| &seen.rows).try_for_each(|row| json_line(out, row))
-        }
+        (true, true) => seen
+            .iter()
+            .try_for_each(|seen| json_line(out, &Labelled::new(seen.label.as_ref(), &seen.space))),
+        (false, true) => seen.iter().try_for_each(|seen| {
+            let label = seen.label.as_ref();
+            seen.rows.iter().try_for_each(|row| json_line(out, &Labelled::new(label, row)))
+        }),
         (true, false) if seen.is_empty() => Ok(()),
         (true, false) => show_spaces(out, seen),
         (false, false) => {
@@ -178,7 +200,7 @@ fn show(out: &mut impl Write, seen: &[Seen], args: &Args) -> io::Result<()> {
                 if nth > 0 {
                     writeln!(out)?;
                 }
-                show_space(out, &seen.space, &seen.rows)?;
+                show_space(out, seen.label.as_ref(), &seen.space, &seen.rows)?;
             }
             Ok(())
         }
@@ -186,9 +208,14 @@ fn show(out: &mut impl Write, seen: &[Seen], args: &Args) -> io::Result<()> {
 }
 
 /// Prints an address space and its microprocesses for people.
-pub fn show_space(out: &mut impl Write, space: &Space, rows: &[Microprocess]) -> io::Result<()> {
-    writeln!(out, "{}", heading(space))?;
-    if rows.is_empty() { Ok(()) } else { show_rows(out, rows) }
+pub fn show_space(
+    out: &mut impl Write,
+    label: Option<&Label>,
+    space: &Space,
+    rows: &[Microprocess],
+) -> io::Result<()> {
+    writeln!(out, "{}{}", Prefix(label), heading(space))?;
+    if rows.is_empty() { Ok(()) } else { show_rows(out, label, rows) }
 }
 
 /// The heading of an address space: `12: pid 4711, 2 VPs, 3 microprocesses: /usr/bin/program`
@@ -228,8 +255,13 @@ fn show_spaces(out: &mut impl Write, seen: &[Seen]) -> io::Result<()> {
         "SPACE", "PID", "VPS", "LIVING", "QUEUE", "POLICY", "EVENTS", "THREADS", "LOCKING", "MODE",
         "VERSION", "PROGRAM",
     ];
-    table(out, heads, seen, |Seen { space, .. }, column, cell| match column {
-        0 => put(cell, space.id.location().space()),
+    table(out, heads, seen, |Seen { label, space, .. }, column, cell| match column {
+        0 => {
+            if let Some(label) = label {
+                put(cell, format_args!("{}/", label.name()));
+            }
+            put(cell, space.id.location().space());
+        }
         1 => put(cell, space.pid),
         2 => put(cell, space.vps),
         3 => put(cell, space.living),
@@ -244,9 +276,12 @@ fn show_spaces(out: &mut impl Write, seen: &[Seen]) -> io::Result<()> {
     })
 }
 
-fn show_rows(out: &mut impl Write, rows: &[Microprocess]) -> io::Result<()> {
+fn show_rows(out: &mut impl Write, label: Option<&Label>, rows: &[Microprocess]) -> io::Result<()> {
     let heads = ["ID", "NAME", "STATE", "PRIORITY", "VP", "THREAD", "WAITS-FOR"];
-    table(out, heads, rows, microprocess)
+    table(out, heads, rows, |row, column, cell| match column {
+        0 => put(cell, FullId(label, row.id)),
+        _ => microprocess(row, column, cell),
+    })
 }
 
 /// Appends the text of one cell of a microprocess's row.
@@ -385,7 +420,7 @@ mod tests {
         row.inherited = Some(63);
         row.kernel_thread = Some(4711);
         let mut out = Vec::new();
-        show_rows(&mut out, &[row, example("12.43.1", State::Running)]).unwrap();
+        show_rows(&mut out, None, &[row, example("12.43.1", State::Running)]).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "ID       NAME          STATE              PRIORITY      VP  THREAD  WAITS-FOR\n\

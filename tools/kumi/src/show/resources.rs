@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use kumihimo_machine::handler::{Resource, Space};
 use kumihimo_resource::id::Kind;
 
-use crate::ask::{self, Place, Whose};
+use crate::ask::machines::{At, Found, Label, Labelled, Prefix, Where};
+use crate::ask::{self, Place};
 use crate::text::{Doing, Plain, code, json_line, put, short, table, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address spaces (12); all of the user's by default
+    /// Address spaces (12), also of another machine (build7/12); all of the user's by default
     #[arg(value_name = "SPACE")]
-    spaces: Vec<Place>,
+    spaces: Vec<At<Place>>,
     /// Show only one kind: space, microprocess, stack, share, vp, timer, region, mailbox, file,
     /// socket, gate, link, or kind16 to kind31
     #[arg(long)]
@@ -25,18 +26,20 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    whose: Whose,
+    on: Where,
 }
+
+/// What an address space has replied.
+type Seen = (Option<Label>, Space, Vec<Resource>);
 
 /// Prints the table. Exit code 1 if an address space did not reply.
 pub fn run(args: Args) -> Result<ExitCode, String> {
-    let machine = args.whose.machine()?;
-    let (found, mut whole) = ask::neighbours(&machine, &args.spaces)?;
-    let asked = ask::each(found, |(place, neighbour)| -> Result<_, ask::Trouble> {
+    let (found, mut whole) = args.on.spaces(&args.spaces)?;
+    let asked = ask::each(found, |Found { label, place, neighbour }| -> Result<_, ask::Trouble> {
         let space = ask::space_at(neighbour, *place)?;
         let mut rows = neighbour.resources(args.kind)?;
         rows.sort_by_key(|row| row.id);
-        Ok((space, rows))
+        Ok((label.clone(), space, rows))
     });
     let (seen, have_all_answered) = ask::answers(asked);
     whole &= have_all_answered;
@@ -44,18 +47,22 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     written(show(&mut out, &seen, &args).and_then(|()| out.flush()).map(|()| code(whole)))
 }
 
-fn show(out: &mut impl Write, seen: &[(Space, Vec<Resource>)], args: &Args) -> io::Result<()> {
-    for (nth, (space, rows)) in seen.iter().enumerate() {
+fn show(out: &mut impl Write, seen: &[Seen], args: &Args) -> io::Result<()> {
+    for (nth, (label, space, rows)) in seen.iter().enumerate() {
         if args.json {
             let named = |row: &&Resource| !args.named || !row.names.is_empty();
-            rows.iter().filter(named).try_for_each(|row| json_line(out, row))?;
+            let label = label.as_ref();
+            rows.iter()
+                .filter(named)
+                .try_for_each(|row| json_line(out, &Labelled::new(label, row)))?;
             continue;
         }
         if nth > 0 {
             writeln!(out)?;
         }
         let number = space.id.location().space();
-        writeln!(out, "address space {number}: pid {}: {}", space.pid, Plain(&space.program))?;
+        let (prefix, program) = (Prefix(label.as_ref()), Plain(&space.program));
+        writeln!(out, "{prefix}address space {number}: pid {}: {program}", space.pid)?;
         if args.named {
             show_names(out, rows)?;
         } else {

@@ -9,9 +9,10 @@ use kumihimo_machine::handler::Microprocess;
 use kumihimo_resource::id::Id;
 use serde::Serialize;
 
-use crate::ask::{self, Reach, Trouble};
-use crate::steer::Of;
-use crate::text::{Name, Plain, code, json_line, short, written};
+use crate::ask::machines::{FullId, Label};
+use crate::ask::{self, Trouble};
+use crate::steer::{Of, Steered};
+use crate::text::{Name, Plain, code, json_line, written};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -24,6 +25,10 @@ pub struct Args {
 
 /// A watched microprocess.
 struct Watched {
+    /// Place of its machine among those of the targets.
+    machine: usize,
+    /// What lines about its machine say, if it was named.
+    label: Option<Label>,
     id: Id,
     last: Option<Microprocess>,
     /// The last reason that was printed for a missing reply.
@@ -37,10 +42,14 @@ enum Line<'a> {
     Is {
         seconds: f64,
         #[serde(flatten)]
+        label: Option<&'a Label>,
+        #[serde(flatten)]
         microprocess: &'a Microprocess,
     },
     Ended {
         seconds: f64,
+        #[serde(flatten)]
+        label: Option<&'a Label>,
         id: Id,
         ended: bool,
     },
@@ -48,29 +57,38 @@ enum Line<'a> {
 
 /// Watches the microprocesses. Exit code 1 if some were not found at the start.
 pub fn run(args: Args) -> Result<ExitCode, String> {
-    let mut reach = Reach::of(&args.of.whose)?;
+    args.of.on.check()?;
+    let mut known = Vec::new();
     let mut all = true;
     let mut watched: Vec<Watched> = Vec::new();
     for one in &args.of.ids {
-        match reach.find(one).and_then(|(id, space)| Ok(space.microprocess(id)?.id)) {
-            Ok(id) if watched.iter().any(|w| w.id == id) => {}
-            Ok(id) => watched.push(Watched { id, last: None, silent: None, ended: false }),
+        let found = args.of.machine(one, &mut known).and_then(|steered| {
+            let (id, space) = steered.reach.find(&one.of)?;
+            Ok((steered.label.clone(), space.microprocess(id)?.id))
+        });
+        let machine = known.iter().position(|steered| steered.is_of(one)).unwrap_or_default();
+        match found {
+            Ok((_, id)) if watched.iter().any(|w| (w.machine, w.id) == (machine, id)) => {}
+            Ok((label, id)) => {
+                watched.push(Watched { machine, label, id, last: None, silent: None, ended: false })
+            }
             Err(trouble) => {
                 ask::complain(&format_args!("{one}: {trouble}"));
                 all = false;
             }
         }
     }
-    written(until_they_end(&mut reach, watched, &args).map(|()| code(all)))
+    written(until_they_end(&mut known, watched, &args).map(|()| code(all)))
 }
 
-fn until_they_end(reach: &mut Reach, mut watched: Vec<Watched>, args: &Args) -> io::Result<()> {
+fn until_they_end(known: &mut [Steered], mut watched: Vec<Watched>, args: &Args) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let start = Instant::now();
     let every = Duration::from_millis(args.every);
     loop {
         for one in &mut watched {
-            let now = reach
+            let now = known[one.machine]
+                .reach
                 .space(one.id.location().space())
                 .and_then(|space| Ok(space.microprocess(one.id)?));
             let seconds = start.elapsed().as_secs_f64();
@@ -93,14 +111,15 @@ fn look(
     seconds: f64,
     json: bool,
 ) -> io::Result<()> {
+    let label = one.label.as_ref();
     match now {
         Ok(now) => {
             one.silent = None;
             if one.last.as_ref().is_none_or(|last| !is_same(last, &now)) {
                 if json {
-                    json_line(out, &Line::Is { seconds, microprocess: &now })?;
+                    json_line(out, &Line::Is { seconds, label, microprocess: &now })?;
                 } else {
-                    writeln!(out, "{seconds:9.3} {}", Row(&now))?;
+                    writeln!(out, "{seconds:9.3} {}", Row(label, &now))?;
                 }
                 one.last = Some(now);
             }
@@ -108,16 +127,16 @@ fn look(
         Err(trouble) if trouble.is_end() => {
             one.ended = true;
             if json {
-                json_line(out, &Line::Ended { seconds, id: one.id, ended: true })?;
+                json_line(out, &Line::Ended { seconds, label, id: one.id, ended: true })?;
             } else {
-                writeln!(out, "{seconds:9.3} {} ended", short(one.id))?;
+                writeln!(out, "{seconds:9.3} {} ended", FullId(label, one.id))?;
             }
         }
         // A stopped process may continue: the reason is printed once, and the query is repeated.
         Err(trouble) => {
             let why = trouble.to_string();
             if one.silent.as_ref() != Some(&why) {
-                ask::complain(&format_args!("{}: {why}", short(one.id)));
+                ask::complain(&format_args!("{}: {why}", FullId(label, one.id)));
                 one.silent = Some(why);
             }
         }
@@ -131,12 +150,12 @@ fn is_same(last: &Microprocess, now: &Microprocess) -> bool {
     last == now || *last == Microprocess { holder: last.holder.clone(), ..now.clone() }
 }
 
-struct Row<'a>(&'a Microprocess);
+struct Row<'a>(Option<&'a Label>, &'a Microprocess);
 
 impl std::fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let m = self.0;
-        write!(f, "{}", short(m.id))?;
+        let m = self.1;
+        write!(f, "{}", FullId(self.0, m.id))?;
         if let Some(name) = &m.name {
             write!(f, " {}", Name(name))?;
         }
@@ -183,7 +202,14 @@ mod tests {
         let mut second = first.clone();
         second.state = State::Suspended;
         second.waits_for = None;
-        let mut one = Watched { id: first.id, last: None, silent: None, ended: false };
+        let mut one = Watched {
+            machine: 0,
+            label: None,
+            id: first.id,
+            last: None,
+            silent: None,
+            ended: false,
+        };
         let mut out = Vec::new();
         for (seconds, now) in
             [(0.0, &first), (0.1, &held), (0.2, &second), (0.3, &second), (0.4, &held)]

@@ -243,7 +243,7 @@ fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     seen.meanwhile = std::array::from_fn(|row| after[row] - before[row]);
     seen.total = after[ONE];
     let mut table = Vec::new();
-    show_space(&mut table, &space, &rows.map_err(said)?).map_err(|e| e.to_string())?;
+    show_space(&mut table, None, &space, &rows.map_err(said)?).map_err(|e| e.to_string())?;
     seen.table = String::from_utf8_lossy(&table).into_owned();
     Ok(seen)
 }

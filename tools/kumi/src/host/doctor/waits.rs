@@ -11,6 +11,8 @@ use kumihimo::runtime::{Metrics, Runtime, metrics};
 use kumihimo::thread;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::text::say;
+
 /// Waits of each client in a round. A wait with a hand-off takes about 50 us.
 const WAITS: u32 = 500;
 /// Number of concurrent clients.
@@ -31,7 +33,7 @@ pub fn measure() -> Result<(), String> {
     }
     show("waits of threads", thread, thread, "including its peer's wait");
     if of.tls == "kernel" {
-        println!("{:<24} equal to waits of threads (1:1)", "waits of microprocesses");
+        say!("{:<24} equal to waits of threads (1:1)", "waits of microprocesses");
         return Ok(());
     }
     let source = format!("event source {}, with a hand-off of the virtual processor", of.events);
@@ -46,7 +48,7 @@ pub fn measure() -> Result<(), String> {
 
 fn show(name: &str, took: Duration, thread: Duration, what: &str) {
     let us = |took: Duration| took.as_secs_f64() * 1e6 / f64::from(WAITS * CLIENTS);
-    println!(
+    say!(
         "{name:<24} {:.1} us of CPU time, {:.2} times a thread's ({what})",
         us(took),
         us(took) / us(thread)

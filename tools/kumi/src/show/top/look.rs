@@ -62,7 +62,8 @@ pub fn run(
     to: &Sender<Message>,
 ) {
     let hasty = machine.clone().time_limit(PATIENCE);
-    let board = board::path(&machine).ok();
+    // The cores of another machine have a board of their own, which only processes there map.
+    let board = board::path(&machine).ok().filter(|_| !machine.is_remote());
     let mut looker = Looker {
         machine,
         hasty,

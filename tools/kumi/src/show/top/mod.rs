@@ -4,7 +4,7 @@
 //! (display), and the loop in this file, which handles keys, query results and signals. Each of
 //! these comes from a separate kernel thread over one channel.
 
-mod answer;
+pub(crate) mod answer;
 mod cells;
 mod histogram;
 mod keys;
@@ -14,9 +14,9 @@ mod message;
 mod model;
 #[cfg(test)]
 mod model_tests;
-mod once;
+pub(crate) mod once;
 mod options;
-mod rates;
+pub(crate) mod rates;
 mod screen;
 mod settings;
 #[cfg(test)]
@@ -42,7 +42,8 @@ use model::{Mode, Model, Panel};
 use screen::Screen;
 use settings::Stored;
 
-use crate::ask::{self, Whose};
+use crate::ask::machines::Where;
+use crate::ask::{self, Place};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -52,7 +53,7 @@ pub struct Args {
     #[command(flatten)]
     shown: options::Shown,
     #[command(flatten)]
-    whose: Whose,
+    on: Where,
 }
 
 /// How the program ends.
@@ -75,10 +76,17 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub fn run(args: Args) -> Result<ExitCode, String> {
     args.shown.check_sort()?;
     if args.shown.is_printed() {
-        return once::run(&args.shown, &args.whose);
+        return once::run(&args.shown, &args.on);
     }
     args.shown.check_live()?;
-    let machine = args.whose.machine()?;
+    let machine = match args.shown.spaces.first() {
+        // The screen has the address spaces of one machine.
+        Some(first) if args.shown.spaces.iter().all(|at| at.machine == first.machine) => {
+            args.on.of(first)?.machine
+        }
+        Some(_) => return Err("name address spaces of one machine, or add --once".to_owned()),
+        None => args.on.one()?.machine,
+    };
     let Some(only) = narrow(&machine, &args.shown)? else { return Ok(ExitCode::FAILURE) };
     let stored = Stored::read();
     let mut model = Model::of(stored.settings);
@@ -121,7 +129,8 @@ fn narrow(machine: &Machine, shown: &options::Shown) -> Result<Option<Only>, Str
     if shown.spaces.is_empty() {
         return Ok(Some(None));
     }
-    let (found, mut whole) = ask::neighbours(machine, &shown.spaces)?;
+    let places: Vec<Place> = shown.spaces.iter().map(|at| at.of).collect();
+    let (found, mut whole) = ask::neighbours(machine, &places)?;
     let mut only = BTreeMap::new();
     for (_, described) in ask::each(found, |(place, neighbour)| ask::space_at(neighbour, *place)) {
         match described {

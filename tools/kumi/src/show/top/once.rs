@@ -14,15 +14,18 @@ use super::answer::Answer;
 use super::cells;
 use super::histogram;
 use super::options::Shown;
-use crate::ask::{self, Place, Trouble, Whose};
+use crate::ask::machines::{Found, FullId, Label, Labelled, Where};
+use crate::ask::{self, Place, Trouble};
 use crate::show::ps::{self, STATES};
-use crate::text::{Name, Plain, code, duration, json_line, put, short, table, written};
+use crate::text::{Name, Plain, code, duration, json_line, put, table, written};
 
 /// Time between the two queries from which the rates are computed.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The answer of one address space.
 struct Seen {
+    /// Its machine, if one was named.
+    label: Option<Label>,
     space: Space,
     answer: Answer,
 }
@@ -52,11 +55,12 @@ pub fn session() -> u64 {
 }
 
 /// Prints one screen. Exit code 1 if some address space did not answer.
-pub fn run(args: &Shown, whose: &Whose) -> Result<ExitCode, String> {
-    let machine = whose.machine()?;
-    let (found, mut whole) = ask::neighbours(&machine, &args.spaces)?;
+pub fn run(args: &Shown, on: &Where) -> Result<ExitCode, String> {
+    let (found, mut whole) = on.spaces(&args.spaces)?;
     let session = session();
-    let asked = ask::each(found, |(place, neighbour)| look(neighbour, *place, session, args));
+    let asked = ask::each(found, |Found { label, place, neighbour }| {
+        look(neighbour, *place, session, args).map(|seen| Seen { label: label.clone(), ..seen })
+    });
     let (seen, have_all_answered) = ask::answers(asked);
     whole &= have_all_answered;
     if seen.is_empty() && args.spaces.is_empty() && whole {
@@ -89,7 +93,7 @@ fn look(
         exact: (args.exact && !was_exact(&before)).then_some(false),
         ..TopQuery::default()
     };
-    Ok(Seen { space, answer: Answer::of(neighbour.top(&query)?) })
+    Ok(Seen { label: None, space, answer: Answer::of(neighbour.top(&query)?) })
 }
 
 /// Whether the accounting was exact before the query that the items answer.
@@ -98,22 +102,24 @@ fn was_exact(items: &[TopItem]) -> bool {
 }
 
 fn show(out: &mut impl Write, seen: &[Seen], args: &Shown) -> io::Result<()> {
-    for (nth, Seen { space, answer }) in seen.iter().enumerate() {
+    for (nth, Seen { label, space, answer }) in seen.iter().enumerate() {
+        let label = label.as_ref();
         if args.json {
-            json_line(out, &Line::Space { space, totals: &answer.totals })?;
+            let mut line = |line: &Line<'_>| json_line(out, &Labelled::new(label, line));
+            line(&Line::Space { space, totals: &answer.totals })?;
             let number = space.id.location().space();
             for row in &answer.rows {
-                json_line(out, &Line::Microprocess(row))?;
+                line(&Line::Microprocess(row))?;
             }
             for group in &answer.groups {
-                json_line(out, &Line::Group { space: number, group })?;
+                line(&Line::Group { space: number, group })?;
             }
             continue;
         }
         if nth > 0 {
             writeln!(out)?;
         }
-        ps::show_space(out, space, &[])?;
+        ps::show_space(out, label, space, &[])?;
         writeln!(out, "{}", summary(&answer.totals))?;
         if args.histograms {
             let lines = histogram::lines(&answer.totals.vps);
@@ -121,7 +127,7 @@ fn show(out: &mut impl Write, seen: &[Seen], args: &Shown) -> io::Result<()> {
         }
         match args.group().unwrap_or_default() {
             TopGrouping::None if answer.rows.is_empty() => {}
-            TopGrouping::None => show_rows(out, &answer.rows)?,
+            TopGrouping::None => show_rows(out, label, &answer.rows)?,
             TopGrouping::Stack => show_stacks(out, &answer.groups)?,
             TopGrouping::Name | TopGrouping::Tree | TopGrouping::WaitsFor => {
                 show_groups(out, &answer.groups)?;
@@ -154,13 +160,13 @@ fn rate(rate: Option<f64>) -> String {
     rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"))
 }
 
-fn show_rows(out: &mut impl Write, rows: &[TopRow]) -> io::Result<()> {
+fn show_rows(out: &mut impl Write, label: Option<&Label>, rows: &[TopRow]) -> io::Result<()> {
     let heads =
         ["ID", "NAME", "CPU", "STATE", "PRIORITY", "VP", "SWITCH/s", "STACK", "FOR", "WAITS-FOR"];
     table(out, heads, rows, |row, column, cell| {
         let one = &row.microprocess;
         match column {
-            0 => put(cell, short(one.id)),
+            0 => put(cell, FullId(label, one.id)),
             1 => put(cell, Name(one.name.as_deref().unwrap_or("-"))),
             2 => cell.push_str(&percent(row.cpu)),
             3 => ps::microprocess(one, 2, cell),
@@ -234,7 +240,7 @@ mod tests {
         (unknown.cpu, unknown.switch_rate) = (None, None);
         (unknown.waiting_ns, unknown.stack_bytes) = (None, None);
         let mut out = Vec::new();
-        show_rows(&mut out, &[one, unknown]).expect("memory");
+        show_rows(&mut out, None, &[one, unknown]).expect("memory");
         assert_eq!(
             String::from_utf8(out).expect("text"),
             "ID     NAME  CPU    STATE    PRIORITY  VP  SWITCH/s  STACK  FOR    WAITS-FOR\n\

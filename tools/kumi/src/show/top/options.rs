@@ -5,6 +5,7 @@ use kumihimo_machine::top::{MOST_ROWS, TopGroupSort, TopGrouping, TopSort};
 
 use super::settings::Settings;
 use crate::ask::Place;
+use crate::ask::machines::At;
 
 /// Number of rows that are printed by default.
 const ROWS: u32 = 20;
@@ -12,9 +13,10 @@ const ROWS: u32 = 20;
 /// Selection and order of the rows.
 #[derive(clap::Args)]
 pub struct Shown {
-    /// Address spaces (12) or process IDs; all of the user's by default
+    /// Address spaces (12) or process IDs, also of another machine (build7/12); all of the user's
+    /// by default
     #[arg(value_name = "SPACE|PID")]
-    pub spaces: Vec<Place>,
+    pub spaces: Vec<At<Place>>,
     /// Print one screen as text and end
     #[arg(long)]
     pub once: bool,

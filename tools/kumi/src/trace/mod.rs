@@ -1,7 +1,12 @@
-//! `kumi trace`: runs a program with tracing enabled, and checks traces.
+//! `kumi trace`: runs a program with tracing enabled, and checks traces. [`report`] makes a page
+//! of one.
+
+mod lock_stacks;
+mod report;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -9,8 +14,11 @@ use std::process::{Command, ExitCode, ExitStatus};
 use kumihimo_config::named_file;
 use kumihimo_trace::{Summary, Verdict, check_together, recover, session, summaries};
 
-use crate::ask::{self, Place, Reach, Whose};
+use crate::ask::machines::{At, Where};
+use crate::ask::{self, Place, Reach};
 use crate::output_file;
+use crate::text::written;
+use lock_stacks::Sampler;
 
 /// Exit code of `check` if the trace is incomplete and therefore proves nothing.
 const INCOMPLETE: u8 = 2;
@@ -26,6 +34,9 @@ pub struct Args {
     /// Records in each buffer, 24 bytes each
     #[arg(long)]
     buffer: Option<usize>,
+    /// Also sample the stacks of the holders and waiters of locks, into FILE.locks, for the report
+    #[arg(long)]
+    stacks: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
@@ -45,15 +56,18 @@ enum What {
         #[arg(long)]
         bound: Option<u64>,
     },
+    /// Write a report of a trace: one HTML file with timeline, tables, locks, latencies and
+    /// findings, for any browser, without a network
+    Report(report::Args),
     /// Read the trace of a running address space that is traced, without stopping it
     Live {
-        /// The address space (12)
-        space: Place,
+        /// The address space (12), also of another machine (build7/12)
+        space: At<Place>,
         /// File for the trace
         #[arg(short, long, default_value = "trace.perfetto")]
         output: PathBuf,
         #[command(flatten)]
-        whose: Whose,
+        on: Where,
     },
 }
 
@@ -62,21 +76,23 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     match args.what {
         Some(What::Check { files, bound }) => {
             let report = check_together(&files, bound).map_err(|e| e.to_string())?;
-            println!("{report}");
-            Ok(match report.verdict() {
+            let code = match report.verdict() {
                 Verdict::Holds => ExitCode::SUCCESS,
                 Verdict::Violated => ExitCode::FAILURE,
                 Verdict::Incomplete => ExitCode::from(INCOMPLETE),
-            })
+            };
+            written(writeln!(io::stdout().lock(), "{report}").map(|()| code))?;
+            Ok(code)
         }
-        Some(What::Live { space, output, whose }) => live(space, &output, &whose),
-        None => trace(&args.output, args.buffer, &args.program),
+        Some(What::Report(args)) => report::run(&args),
+        Some(What::Live { space, output, on }) => live(&space, &output, &on),
+        None => trace(&args.output, args.buffer, args.stacks, &args.program),
     }
 }
 
 /// Writes a live trace.
-fn live(place: Place, output: &Path, whose: &Whose) -> Result<ExitCode, String> {
-    let mut space = Reach::of(whose)?;
+fn live(at: &At<Place>, output: &Path, on: &Where) -> Result<ExitCode, String> {
+    let (mut space, place) = (Reach::to(on.of(at)?.machine), at.of);
     let space = space.space(place.number).map_err(|trouble| trouble.to_string())?;
     ask::space_at(space, place).map_err(|trouble| trouble.to_string())?;
     output_file::replace(output, |file| space.trace(file).map_err(|e| e.to_string()))?;
@@ -87,10 +103,18 @@ fn live(place: Place, output: &Path, whose: &Whose) -> Result<ExitCode, String> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn trace(output: &Path, buffer: Option<usize>, program: &[OsString]) -> Result<ExitCode, String> {
+fn trace(
+    output: &Path,
+    buffer: Option<usize>,
+    stacks: bool,
+    program: &[OsString],
+) -> Result<ExitCode, String> {
     // The program may change its working directory before its runtime starts.
     let output = std::path::absolute(output).map_err(|e| format!("{}: {e}", output.display()))?;
     let is_file = prepare(&output)?;
+    if stacks && !is_file {
+        return Err(format!("{}: --stacks needs a trace in a file", output.display()));
+    }
     let (name, args) = program.split_first().ok_or("no program")?;
     let mut command = Command::new(name);
     command.args(args).env("KUMI_TRACE", &output);
@@ -103,7 +127,20 @@ fn trace(output: &Path, buffer: Option<usize>, program: &[OsString]) -> Result<E
         command.env("KUMI_LAB", lab);
     }
     let mut child = command.spawn().map_err(|e| format!("{}: {e}", name.display()))?;
+    let sampler = match stacks {
+        true => Some(Sampler::start(child.id(), &lock_stacks::beside(&output))),
+        false => None,
+    };
     let status = child.wait().map_err(|e| e.to_string())?;
+    // The program has run, whatever became of the stacks.
+    match sampler.map(|sampler| sampler.and_then(Sampler::finish)) {
+        Some(Ok(samples)) => {
+            let path = lock_stacks::beside(&output);
+            eprintln!("kumi: {}: {samples} samples of the locks' stacks", path.display());
+        }
+        Some(Err(why)) => eprintln!("kumi: no stacks of locks: {why}"),
+        None => {}
+    }
     let recovered = match recover(&output, child.id()) {
         None => None,
         Some(Ok(summary)) => Some(summary),
@@ -160,7 +197,7 @@ fn describe(output: &Path, all: &[Summary], is_file: bool, recovered: bool) {
     eprintln!(
         "kumi: open it at https://ui.perfetto.dev (\"Open trace file\"); the file stays on this machine"
     );
-    eprintln!("kumi: or check it: kumi trace check {path}");
+    eprintln!("kumi: or check it: kumi trace check {path}; as a page: kumi trace report {path}");
 }
 
 /// Reports a missing trace. A failure of the program itself has precedence.
