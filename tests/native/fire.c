@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#ifdef __x86_64__
 #include <immintrin.h>
+#endif
 #include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -40,6 +42,7 @@ int fire_integer(uint64_t seed, int rounds)
 	return a[0] != a[1];
 }
 
+#ifdef __x86_64__
 int fire_sse(uint64_t seed, int rounds)
 {
 	__m128d r[2];
@@ -94,6 +97,40 @@ int fire_wide(uint64_t seed, int rounds)
 		errors += avx512(seed, rounds);
 	return errors;
 }
+#else
+/* The same with vectors of 16 bytes, in whatever registers the compiler has for them. */
+typedef double doubles __attribute__((vector_size(16)));
+typedef uint32_t words __attribute__((vector_size(16)));
+
+int fire_sse(uint64_t seed, int rounds)
+{
+	doubles r[2];
+	for (int k = 0; k < 2; k++) {
+		doubles x = {(double)(seed & 1023), 1.5}, y = {0.75, 0.75}, z = {0, 0};
+		for (int i = 0; i < rounds * 64; i++) {
+			x = x * y + 1.0 / 3;
+			z += x;
+		}
+		r[k] = x + z;
+	}
+	return memcmp(&r[0], &r[1], sizeof r[0]) != 0;
+}
+
+int fire_wide(uint64_t seed, int rounds)
+{
+	words r[2];
+	for (int k = 0; k < 2; k++) {
+		words x = {(uint32_t)seed, 1, 2, 3}, y = {5, 6, 7, 8}, z = x, w = y;
+		for (int i = 0; i < rounds * 64; i++) {
+			x = x * 1664525 + y;
+			z ^= x >> 7;
+			w = (w << 3) - z;
+		}
+		r[k] = x ^ z ^ w;
+	}
+	return memcmp(&r[0], &r[1], sizeof r[0]) != 0;
+}
+#endif
 
 /* A leaf that keeps its locals below the stack pointer. */
 __attribute__((noinline)) static uint64_t red_zone(uint64_t seed)
@@ -126,6 +163,7 @@ int fire_strings(uint64_t seed, int rounds)
 	for (int i = 0; i < N; i++)
 		a[i] = (char)(seed + i * 7);
 	for (int k = 0; k < rounds / 16 + 1; k++) {
+#ifdef __x86_64__
 		void *to = b, *from = a;
 		size_t n = N;
 		__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
@@ -133,6 +171,11 @@ int fire_strings(uint64_t seed, int rounds)
 		to = b + N - 1;
 		n = N;
 		__asm__ volatile("std; rep stosb; cld" : "+D"(to), "+c"(n) : "a"((int)seed & 255) : "memory");
+#else
+		memcpy(b, a, N);
+		errors += memcmp(a, b, N) != 0;
+		memset(b, (char)seed, N);
+#endif
 		for (int i = 0; i < N; i++)
 			errors += b[i] != (char)seed;
 	}

@@ -10,6 +10,7 @@ use std::time::Duration;
 use kumihimo::runtime::{Runtime, metrics};
 use kumihimo::sync::mpsc::{self, Receiver, Sender};
 use kumihimo::{observe, thread};
+use kumihimo_tests::process::one_to_one;
 use opentelemetry::Context;
 use tracing::{Event, Span, Subscriber, info, info_span};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt};
@@ -122,7 +123,7 @@ fn spans_and_contexts_follow_microprocesses_over_waits() {
     tracing::subscriber::set_global_default(registry::Registry::default().with(recorder.clone()))
         .expect("the only one");
     Runtime::builder().vps(2).build().expect("a runtime").run(|| {
-        let preempts = metrics().expect("it runs").preemption != "off";
+        let preempts = !one_to_one() && metrics().expect("it runs").preemption != "off";
         let mut all = Vec::new();
         for pair in 0..WORKERS / 2 {
             let ((to_first, of_first), (to_second, of_second)) = (mpsc::channel(), mpsc::channel());

@@ -67,9 +67,15 @@ fn sleeps() -> Outcome {
     (0, 0)
 }
 
+/// The system call behind epoll_wait(3).
+#[cfg(target_arch = "x86_64")]
+const EPOLL_WAIT: libc::c_long = libc::SYS_epoll_wait;
+#[cfg(not(target_arch = "x86_64"))]
+const EPOLL_WAIT: libc::c_long = libc::SYS_epoll_pwait;
+
 const CALLS: [Call; 4] = [
     ("recv with a timeout", libc::SYS_recvfrom, waits_for_a_socket),
-    ("epoll_wait with a timeout", libc::SYS_epoll_wait, waits_for_epoll),
+    ("epoll_wait with a timeout", EPOLL_WAIT, waits_for_epoll),
     ("futex with a timeout", libc::SYS_futex, waits_for_a_futex),
     ("nanosleep", libc::SYS_clock_nanosleep, sleeps),
 ];

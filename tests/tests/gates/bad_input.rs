@@ -93,12 +93,17 @@ fn extreme_timeouts_are_accepted() {
 #[test]
 fn invalid_names_and_missing_gates_are_refused() {
     let alone = || {
-        for name in ["", ".", "a/b", "a\0b", &"x".repeat(201)] {
+        for name in ["", ".", "/a", "a/", "a/b/c", "a\0b", &"x".repeat(201)] {
             let error = Gate::<u32, u32>::connect(name).expect_err("no name");
             assert_eq!(error.kind(), ErrorKind::Invalid, "{name:?}: {error}");
             let error = Gate::serve(name, |n: u32| n).expect_err("no name");
             assert_eq!(error.kind(), ErrorKind::Invalid, "{name:?}: {error}");
         }
+        // Gate b of machine a, which only a border reaches.
+        let error = Gate::serve("a/b", |n: u32| n).expect_err("no name");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        let error = Gate::<u32, u32>::connect("a/b").expect_err("no border");
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         let error = Gate::<u32, u32>::connect("nobody").expect_err("no server");
         assert!(
             error.kind() == ErrorKind::NotFound && error.to_string().contains("nobody"),

@@ -139,3 +139,21 @@ fn waiter_for_a_gates_end_is_notified() {
     let parts: [(&str, &dyn Fn()); 2] = [("third", &third), ("server", &server)];
     play("seen::waiter_for_a_gates_end_is_notified", &parts);
 }
+
+/// The permit of a cancellation may be taken by a wait that is no cancellation point.
+#[test]
+fn cancelled_waiter_for_a_gates_end_leaves() {
+    let waiter = || {
+        let serving = Gate::serve("lasts", |n: u32| n).expect("it serves");
+        let waits = thread::spawn(move || {
+            thread::without_cancellation(|| {
+                thread::current().cancel();
+                thread::sleep(Duration::from_millis(1));
+            });
+            serving.wait()
+        });
+        assert!(waits.join().expect_err("cancelled").is::<thread::Cancelled>());
+    };
+    let parts: [(&str, &dyn Fn()); 1] = [("waiter", &waiter)];
+    play("seen::cancelled_waiter_for_a_gates_end_leaves", &parts);
+}

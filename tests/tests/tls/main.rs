@@ -8,7 +8,7 @@
 mod fork;
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -114,7 +114,7 @@ fn thread_locals_of_rust_and_c_follow_the_microprocess() {
                     assert_eq!(lazy.len(), 4 + round as usize);
                 });
                 assert_eq!((PLAIN.get(), native::c_number()), (value as u64, value));
-                assert_eq!(native::c_text_end(), c_int::from(value as i8));
+                assert_eq!(native::c_text_end(), c_int::from(value as c_char));
             }
         });
     });
@@ -471,9 +471,10 @@ fn memory_can_be_freed_by_another_microprocess() {
     });
 }
 
-/// Rounding modes of SSE and x87.
+/// Rounding modes: of SSE and x87, or of FPCR.
 #[test]
 fn floating_point_control_follows_the_microprocess() {
+    #[cfg(target_arch = "x86_64")]
     fn control() -> (u32, u16) {
         let (mut sse, mut x87) = (0u32, 0u16);
         // SAFETY: stores the control registers.
@@ -482,12 +483,28 @@ fn floating_point_control_follows_the_microprocess() {
         }
         (sse & !0x3f, x87)
     }
+    #[cfg(target_arch = "x86_64")]
     fn set((sse, x87): (u32, u16)) {
         // SAFETY: only the rounding modes change, and they are restored before other code depends
         // on them.
         unsafe {
             std::arch::asm!("ldmxcsr [{}]", "fldcw [{}]", in(reg) &raw const sse, in(reg) &raw const x87, options(nostack));
         }
+    }
+    /// The mode in the places that it has on x86_64.
+    #[cfg(target_arch = "aarch64")]
+    fn control() -> (u32, u16) {
+        let control: u64;
+        // SAFETY: reads a register.
+        unsafe { std::arch::asm!("mrs {}, fpcr", out(reg) control, options(nomem, nostack)) };
+        let mode = (control >> 22 & 3) as u32;
+        (mode << 13, (mode as u16) << 10)
+    }
+    #[cfg(target_arch = "aarch64")]
+    fn set((mode, _): (u32, u16)) {
+        let control = u64::from(mode >> 13 & 3) << 22;
+        // SAFETY: as on x86_64.
+        unsafe { std::arch::asm!("msr fpcr, {}", in(reg) control, options(nomem, nostack)) };
     }
     alone("floating_point_control_follows_the_microprocess", || {
         everywhere(|n, wait| {
