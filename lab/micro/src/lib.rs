@@ -47,6 +47,7 @@ pub fn run(request: &Request) -> Result<(), String> {
         "spread" => scheduling::spread::spread,
         "queues" => scheduling::queues::queues,
         "echo" => io::echo::serve,
+        "http" => io::http::serve,
         "syscall-batch" => io::batch::batch,
         "transaction" => io::transaction::transaction,
         "priority-io" => io::priority_io::serve,
@@ -64,7 +65,7 @@ pub fn run(request: &Request) -> Result<(), String> {
             kernel_threads = kumihimo_bench_unwrapped::Plan::of(request)?.most_kernel_threads();
             io::unwrapped::unwrapped
         }
-        "rpc" => {
+        "rpc" | "remote" => {
             said(rpc::plan(request))?;
             rpc::rpc
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
+use kumihimo::policy::Priority;
 use kumihimo::{sync, thread};
 use kumihimo_bench_kit::Request;
 use kumihimo_bench_kit::rpc::{Caller, Plan, Side, Slice, fail, serve, told};
@@ -31,7 +32,7 @@ pub fn rpc(request: &Request) {
         let by = ours::By::of(request)?;
         match plan.side {
             Side::Server => server(&plan, by),
-            Side::Client => client(&plan, by, Variant::of(request)),
+            Side::Client => client(&plan, by, request),
         }
     });
     if let Err(why) = done {
@@ -46,8 +47,14 @@ fn server(plan: &Plan, by: ours::By) -> Result<(), String> {
     until_told()
 }
 
-fn client(plan: &Plan, by: ours::By, variant: Variant) -> Result<(), String> {
-    let line = ours::Line::connect(plan, by)?;
+fn client(plan: &Plan, by: ours::By, request: &Request) -> Result<(), String> {
+    let variant = Variant::of(request);
+    let level = match request.get("level").map(str::parse::<u8>) {
+        None => None,
+        Some(Ok(level)) => Some(Priority::new(level).map_err(|e| format!("level: {e}"))?),
+        Some(Err(_)) => return Err("level: expected a number".to_owned()),
+    };
+    let line = ours::Line::connect(plan, by, request.get("gate"))?;
     let mut callers: Vec<_> = (0..plan.callers).map(|n| Caller::new(plan, n)).collect();
     let over = Arc::new(AtomicBool::new(false));
     println!("ready");
@@ -59,6 +66,9 @@ fn client(plan: &Plan, by: ours::By, variant: Variant) -> Result<(), String> {
         let one = |mut caller: Caller| {
             let (mut line, over, gate) = (line.clone(), over.clone(), gate.clone());
             variant.spawn(move || {
+                if let Some(level) = level {
+                    thread::current().set_priority(level);
+                }
                 gate.wait();
                 while !over.load(Relaxed) {
                     let answer = line.call(caller.stamped());

@@ -23,8 +23,8 @@ func main() {
 	runtime.GOMAXPROCS(req.vps)
 	benches := map[string]func(request){
 		"yield": yield, "null-fork": nullFork, "message": message, "sieve": sieve, "skynet": skynet,
-		"parked": parked, "mutex": mutex, "timer": timer, "latency": latency, "echo": echo, "stall": stall,
-		"preempt": preempt,
+		"parked": parked, "mutex": mutex, "timer": timer, "latency": latency, "echo": echo, "http": serveHTTP,
+		"stall": stall, "preempt": preempt,
 	}
 	run, known := benches[req.bench]
 	if !known {

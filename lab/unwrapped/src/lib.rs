@@ -17,6 +17,6 @@ mod work;
 
 pub use connections::{Connections, Own};
 pub use kernel_threads::KernelThreads;
+pub use kumihimo_bench_http::reply;
 pub use plan::{Kind, Limit, Plan};
 pub use threads::{Body, Count, Counter, Join, Per, Threads};
-pub use work::http::reply;

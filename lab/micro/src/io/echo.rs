@@ -9,6 +9,11 @@ use kumihimo_bench_kit::{Request, raise_descriptors};
 use crate::variant::Variant;
 
 pub fn serve(request: &Request) {
+    serve_each(request, echo)
+}
+
+/// Serves each connection in a microprocess of its own.
+pub fn serve_each(request: &Request, body: fn(TcpStream)) {
     raise_descriptors();
     let variant = Variant::of(request);
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -17,7 +22,7 @@ pub fn serve(request: &Request) {
     variant.spawn(move || {
         for stream in listener.incoming() {
             let stream = stream.expect("accept");
-            variant.spawn(move || echo(stream));
+            variant.spawn(move || body(stream));
         }
     });
     until_told();

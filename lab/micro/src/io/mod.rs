@@ -1,6 +1,6 @@
 //! Benchmarks of calls that wait: sockets, files, and calls that no runtime wraps.
 //!
-//! - `echo`, `priority_io`, `batch`, `transaction`: requests over sockets.
+//! - `echo`, `http`, `priority_io`, `batch`, `transaction`: requests over sockets.
 //! - `files`, `kernel_threads`: reads of files, and the kernel threads that they occupy.
 //! - `stall`, `unwrapped`: microprocesses that block in the kernel beside requests.
 //!
@@ -10,6 +10,7 @@
 pub mod batch;
 pub mod echo;
 pub mod files;
+pub mod http;
 pub mod kernel_threads;
 pub mod priority_io;
 pub mod stall;

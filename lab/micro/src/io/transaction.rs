@@ -14,7 +14,7 @@
 //!   sent before: a call that may wait, but does not.
 //! - written to the line (4): 64 bytes to the socket.
 //! - line's state (3): statx(2): always plain.
-//! - delays (2): a switch.
+//! - delays (2): a switch to another microprocess, no system call.
 //! - file written, flushed (2): pwrite(2) and fdatasync(2) of a file in memory: always plain.
 
 use std::fs::File;

@@ -101,15 +101,16 @@ impl Clone for Line {
 }
 
 impl Line {
-    /// Connects with the placement of the plan.
-    pub fn connect(plan: &Plan, by: By) -> Result<Line, String> {
+    /// Connects to the gate of that name, by default the one of [`Serving`], with the placement of
+    /// the plan.
+    pub fn connect(plan: &Plan, by: By, gate: Option<&str>) -> Result<Line, String> {
         let placement = match plan.placement.as_str() {
             "handoff" => Placement::Handoff,
             "scheduled" => Placement::Scheduled,
             "spin" => Placement::Spin,
             _ => Placement::Adaptive,
         };
-        let gate = RawGate::connect_with(NAME, &options(plan).placement(placement))
+        let gate = RawGate::connect_with(gate.unwrap_or(NAME), &options(plan).placement(placement))
             .map_err(said("connect"))?;
         Ok(Line { gate, by, corrupt: plan.corrupt(), region: None, reply: Vec::new() })
     }

@@ -22,7 +22,8 @@ pub fn run(plan: &Plan) -> Result<(), String> {
     match plan.side {
         Side::Server => server(plan),
         Side::Client => by_futures(plan, async || {
-            let builder = Builder::address(address(plan).as_str()).method_timeout(Duration::from_secs(60));
+            let builder =
+                Builder::address(address(plan).as_str()).method_timeout(Duration::from_secs(60));
             Ok(Client(builder.build().await.map_err(while_("connect"))?))
         }),
     }
@@ -38,7 +39,11 @@ fn server(plan: &Plan) -> Result<(), String> {
     let (runtime, check, address) = (runtime(plan)?, plan.check, address(plan));
     std::thread::spawn(move || {
         runtime.block_on(async {
-            let serving = Builder::address(address.as_str()).serve_at(PATH, Sums(check)).name(NAME).build().await;
+            let serving = Builder::address(address.as_str())
+                .serve_at(PATH, Sums(check))
+                .name(NAME)
+                .build()
+                .await;
             let is_there = serving.is_ok();
             _ = tell.send(serving.as_ref().map(|_| ()).map_err(while_("the bus")));
             if is_there {
@@ -88,7 +93,9 @@ fn daemon(plan: &Plan) -> Result<Child, String> {
         });
     }
     let mut daemon = command.spawn().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => "refused: dbus-daemon is not installed (Debian: apt-get install dbus-daemon)".to_owned(),
+        std::io::ErrorKind::NotFound => {
+            "refused: dbus-daemon is not installed (Debian: apt-get install dbus-daemon)".to_owned()
+        }
         _ => format!("dbus-daemon: {e}"),
     })?;
     let mut said = String::new();
@@ -97,7 +104,10 @@ fn daemon(plan: &Plan) -> Result<Child, String> {
     if said.is_empty() {
         _ = daemon.kill();
         _ = daemon.wait();
-        return Err(format!("dbus-daemon ended at once; see {}", plan.place.join("bus.log").display()));
+        return Err(format!(
+            "dbus-daemon ended at once; see {}",
+            plan.place.join("bus.log").display()
+        ));
     }
     Ok(daemon)
 }
@@ -117,8 +127,10 @@ struct Client(Connection);
 
 impl Call for Client {
     async fn call(&mut self, payload: &[u8]) -> Result<Answer, String> {
-        let reply = self.0.call_method(Some(NAME), PATH, Some(NAME), "Sum", &Bytes::new(payload)).await;
-        let (number, sum) = reply.and_then(|reply| reply.body().deserialize()).map_err(while_("the call"))?;
+        let reply =
+            self.0.call_method(Some(NAME), PATH, Some(NAME), "Sum", &Bytes::new(payload)).await;
+        let (number, sum) =
+            reply.and_then(|reply| reply.body().deserialize()).map_err(while_("the call"))?;
         Ok(Answer { number, sum })
     }
 }

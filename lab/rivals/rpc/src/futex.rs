@@ -26,14 +26,26 @@ const AWAITED: u32 = 2;
 pub fn run(plan: &Plan) -> Result<(), String> {
     plan.placed(&["scheduled", "spin"])?;
     let path = plan.place.join("memory");
-    let file = File::options().read(true).write(true).create(plan.side == Side::Server).truncate(false).open(path);
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(plan.side == Side::Server)
+        .truncate(false)
+        .open(path);
     let file = file.map_err(while_("the memory"))?;
     if plan.side == Side::Server {
         file.set_len((size(plan) * plan.callers) as u64).map_err(while_("the memory"))?;
     }
     // SAFETY: a new mapping at an address that the kernel chooses.
     let memory = unsafe {
-        mmap(null_mut(), size(plan) * plan.callers, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
+        mmap(
+            null_mut(),
+            size(plan) * plan.callers,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            &file,
+            0,
+        )
     };
     let memory: *mut u8 = memory.map_err(while_("mmap"))?.cast();
     // SAFETY: within the mapping, which exists as long as the process; aligned, because a size is a

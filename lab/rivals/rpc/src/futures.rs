@@ -29,7 +29,10 @@ pub fn runtime(plan: &Plan) -> Result<Runtime, String> {
 }
 
 /// Like `rpc::by_threads`, for callers that `connect` creates.
-pub fn by_futures<C: Call>(plan: &Plan, connect: impl AsyncFnOnce() -> Result<C, String>) -> Result<(), String> {
+pub fn by_futures<C: Call>(
+    plan: &Plan,
+    connect: impl AsyncFnOnce() -> Result<C, String>,
+) -> Result<(), String> {
     let runtime = runtime(plan)?;
     let connection = runtime.block_on(connect())?;
     let mut callers: Vec<_> = (0..plan.callers).map(|n| Caller::new(plan, n)).collect();

@@ -1,4 +1,5 @@
-//! `grpc-uds`: gRPC by tonic over a Unix socket. All callers share one channel. The messages are
+//! `grpc-uds`: gRPC by tonic over a Unix socket; `tonic` of `remote`: over TCP with mutual TLS. All
+//! callers share one channel. The messages are
 //! defined here as `protoc` would generate them from `message Ask { bytes payload = 1; } message
 //! Reply { fixed64 number = 1; fixed64 sum = 2; }`.
 
@@ -10,18 +11,21 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use kumihimo_bench_kit::rpc::{Answer, Check, Plan, Side, serve};
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::codegen::Service;
 use tonic::server::{NamedService, UnaryService};
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{
+    Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig,
+};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::futures::{Call, by_futures, until_told_by};
-use crate::while_;
+use crate::{announce, while_};
 
 const METHOD: &str = "/rpc.Sums/Sum";
 
@@ -56,6 +60,46 @@ async fn server(plan: Plan) -> Result<(), String> {
     println!("ready");
     let incoming = UnixListenerStream::new(listener);
     Server::builder().serve_with_incoming(Sums(plan.check), incoming).await.map_err(while_("serve"))
+}
+
+pub fn run_by_tls(plan: &Plan, to: &str) -> Result<(), String> {
+    plan.placed(&["scheduled"])?;
+    match plan.side {
+        Side::Server => until_told_by(plan, server_by_tls),
+        Side::Client => by_futures(plan, async || {
+            let (authority, identity) = certificates(plan, "border")?;
+            let tls = ClientTlsConfig::new()
+                .ca_certificate(authority)
+                .identity(identity)
+                .domain_name("build7");
+            let endpoint =
+                Endpoint::from_shared(format!("https://{to}")).map_err(while_("the address"))?;
+            let endpoint = endpoint.tls_config(tls).map_err(while_("TLS"))?;
+            Ok(Client(Grpc::new(endpoint.connect().await.map_err(while_("connect"))?)))
+        }),
+    }
+}
+
+async fn server_by_tls(plan: Plan) -> Result<(), String> {
+    let (authority, identity) = certificates(&plan, "border-build7")?;
+    let tls = ServerTlsConfig::new().identity(identity).client_ca_root(authority);
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(while_("bind"))?;
+    announce(&plan, listener.local_addr())?;
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let server = Server::builder().tls_config(tls).map_err(while_("TLS"))?;
+    server.serve_with_incoming(Sums(plan.check), incoming).await.map_err(while_("serve"))
+}
+
+/// The authority's certificate, and the certificate and key in a folder of the place.
+fn certificates(plan: &Plan, folder: &str) -> Result<(Certificate, Identity), String> {
+    let read = |name: &str| {
+        let path = plan.place.join(folder).join(name);
+        std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    Ok((
+        Certificate::from_pem(read("ca.pem")?),
+        Identity::from_pem(read("border.pem")?, read("border.key")?),
+    ))
 }
 
 /// The service as `tonic-build` would generate it.
@@ -107,7 +151,11 @@ impl Call for Client {
         let ask = Request::new(Ask { payload: Bytes::copy_from_slice(payload) });
         self.0.ready().await.map_err(while_("the channel"))?;
         let codec = ProstCodec::<Ask, Reply>::default();
-        let reply = self.0.unary(ask, PathAndQuery::from_static(METHOD), codec).await.map_err(while_("the call"))?;
+        let reply = self
+            .0
+            .unary(ask, PathAndQuery::from_static(METHOD), codec)
+            .await
+            .map_err(while_("the call"))?;
         let Reply { number, sum } = reply.into_inner();
         Ok(Answer { number, sum })
     }

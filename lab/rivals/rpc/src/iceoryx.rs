@@ -31,7 +31,9 @@ type Sum = [u64; 2];
 pub fn run(plan: &Plan) -> Result<(), String> {
     plan.placed(&["scheduled", "spin"])?;
     if plan.callers > MOST {
-        return Err(format!("refused: iceoryx2 supports at most {MOST} callers here, with a node and three ports each"));
+        return Err(format!(
+            "refused: iceoryx2 supports at most {MOST} callers here, with a node and three ports each"
+        ));
     }
     match plan.side {
         Side::Server => {
@@ -61,8 +63,10 @@ fn node(plan: &Plan) -> Result<Node<ipc::Service>, String> {
     let place = plan.place.to_string_lossy();
     let own = plan.place.file_name().unwrap_or_default().to_string_lossy();
     config.global.set_root_path(&Path::new(place.as_bytes()).map_err(said("its directory"))?);
-    config.global.prefix = FileName::new(format!("{own}_").as_bytes()).map_err(said("its prefix"))?;
-    let node = NodeBuilder::new().config(&config).signal_handling_mode(SignalHandlingMode::Disabled);
+    config.global.prefix =
+        FileName::new(format!("{own}_").as_bytes()).map_err(said("its prefix"))?;
+    let node =
+        NodeBuilder::new().config(&config).signal_handling_mode(SignalHandlingMode::Disabled);
     node.create::<ipc::Service>().map_err(said("a node"))
 }
 
@@ -76,7 +80,11 @@ fn sums(
     service.open_or_create().map_err(said("the service"))
 }
 
-fn event(plan: &Plan, node: &Node<ipc::Service>, name: &str) -> Result<event::PortFactory<ipc::Service>, String> {
+fn event(
+    plan: &Plan,
+    node: &Node<ipc::Service>,
+    name: &str,
+) -> Result<event::PortFactory<ipc::Service>, String> {
     let name = name.try_into().map_err(said("a name"))?;
     let event = node.service_builder(&name).event().max_notifiers(plan.callers).max_listeners(1);
     event.max_nodes(plan.callers + 1).open_or_create().map_err(said("an event"))
@@ -89,8 +97,11 @@ fn answered(n: usize) -> String {
 fn answer(plan: &Plan, over: &AtomicBool) -> Result<(), String> {
     let node = node(plan)?;
     let server = sums(plan, &node)?.server_builder().create().map_err(said("the server"))?;
-    let asked = event(plan, &node, "asked")?.listener_builder().create().map_err(said("a listener"))?;
-    let tell = |n| event(plan, &node, &answered(n))?.notifier_builder().create().map_err(said("a notifier"));
+    let asked =
+        event(plan, &node, "asked")?.listener_builder().create().map_err(said("a listener"))?;
+    let tell = |n| {
+        event(plan, &node, &answered(n))?.notifier_builder().create().map_err(said("a notifier"))
+    };
     let tell = (0..plan.callers).map(tell).collect::<Result<Vec<_>, String>>()?;
     let spin = plan.placement == "spin";
     println!("ready");
@@ -103,7 +114,10 @@ fn answer(plan: &Plan, over: &AtomicBool) -> Result<(), String> {
             let caller = Caller::of(request.payload());
             request.send_copy([number, sum]).map_err(said("answer"))?;
             if !spin {
-                tell.get(caller).ok_or("a request of an unknown caller")?.notify().map_err(said("notify"))?;
+                tell.get(caller)
+                    .ok_or("a request of an unknown caller")?
+                    .notify()
+                    .map_err(said("notify"))?;
             }
         }
         std::hint::spin_loop();

@@ -1,4 +1,4 @@
-//! Calls between two processes through existing libraries. `rival-rpc rpc transport=T
+//! Calls between two processes through existing libraries. `rival-rpc rpc|remote transport=T
 //! side=server|client place=DIR ...`. `kumihimo_bench_kit::rpc` defines the calls, checks and
 //! timing.
 
@@ -11,6 +11,7 @@ mod multiplexed;
 mod pipe;
 mod streams;
 mod tarpc;
+mod tcp;
 mod unix;
 
 use kumihimo_bench_kit::rpc::Plan;
@@ -30,11 +31,13 @@ fn main() {
 
 fn run() -> Result<(), String> {
     let request = Request::parse(std::env::args().skip(1)).map_err(|e| e.to_string())?;
-    if request.bench != "rpc" {
-        return Err(format!("{}: unknown benchmark", request.bench));
-    }
     raise_descriptors();
     let plan = Plan::of(&request)?;
+    match request.bench.as_str() {
+        "rpc" => {}
+        "remote" => return remote(&request, &plan),
+        other => return Err(format!("{other}: unknown benchmark")),
+    }
     match request.get("transport") {
         Some("pipe") => pipe::run(&plan),
         Some("unix-socket") => unix::run(&plan),
@@ -47,6 +50,26 @@ fn run() -> Result<(), String> {
         Some("dbus") => dbus::run(&plan),
         other => Err(format!("transport={}: unknown transport", other.unwrap_or_default())),
     }
+}
+
+/// Calls from machine to machine. The server writes where it listens to the file `address` of the
+/// place; the client gets where it connects in `to`.
+fn remote(request: &Request, plan: &Plan) -> Result<(), String> {
+    let to = request.get("to").unwrap_or_default();
+    match request.get("transport") {
+        Some("tcp") => tcp::run(plan, to),
+        Some("tonic") => grpc::run_by_tls(plan, to),
+        Some("tarpc") => tarpc::run_by_tcp(plan, to),
+        other => Err(format!("transport={}: unknown transport", other.unwrap_or_default())),
+    }
+}
+
+/// Writes where a server of `remote` listens.
+pub fn announce(plan: &Plan, at: std::io::Result<std::net::SocketAddr>) -> Result<(), String> {
+    let at = at.map_err(while_("bind"))?;
+    std::fs::write(plan.place.join("address"), at.to_string()).map_err(while_("the address"))?;
+    println!("ready");
+    Ok(())
 }
 
 /// For `map_err`: prefixes an error with the operation that failed.

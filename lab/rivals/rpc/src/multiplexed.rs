@@ -10,7 +10,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kumihimo_bench_kit::rpc::{ANSWER, Answer, Caller, Plan, Side, Slice, by_threads, fail, serve, told, until_told};
+use kumihimo_bench_kit::rpc::{
+    ANSWER, Answer, Caller, Plan, Side, Slice, by_threads, fail, serve, told, until_told,
+};
 
 use crate::while_;
 
@@ -46,7 +48,9 @@ pub fn run(plan: &Plan, callers: Callers) -> Result<(), String> {
             until_told();
             std::process::exit(0)
         }
-        (Side::Client, Callers::States) => as_states(plan, UnixStream::connect(path).map_err(while_("connect"))?),
+        (Side::Client, Callers::States) => {
+            as_states(plan, UnixStream::connect(path).map_err(while_("connect"))?)
+        }
         (Side::Client, Callers::Threads) => {
             let shared = Shared::over(plan, UnixStream::connect(path).map_err(while_("connect"))?);
             by_threads(plan, Ok, |n, payload| shared.call(*n, payload))
@@ -71,7 +75,10 @@ impl Frames {
 
     /// Returns the frames that one read completes, each with its caller and contents. `None` if the
     /// other side has closed the stream.
-    fn read(&mut self, mut stream: &UnixStream) -> Result<Option<impl Iterator<Item = (usize, &[u8])>>, String> {
+    fn read(
+        &mut self,
+        mut stream: &UnixStream,
+    ) -> Result<Option<impl Iterator<Item = (usize, &[u8])>>, String> {
         if self.taken > 0 {
             self.buffer.copy_within(self.taken..self.filled, 0);
             self.filled -= self.taken;
@@ -128,9 +135,12 @@ struct Out {
 impl Shared {
     fn over(plan: &Plan, stream: UnixStream) -> Arc<Shared> {
         let answers = (0..plan.callers).map(|_| Default::default()).collect();
-        let shared = Arc::new(Shared { stream, out: Mutex::default(), large: Mutex::default(), answers });
+        let shared =
+            Arc::new(Shared { stream, out: Mutex::default(), large: Mutex::default(), answers });
         let reader = shared.clone();
-        thread::spawn(move || fail(&reader.read().err().unwrap_or_else(|| "the server has closed".to_owned())));
+        thread::spawn(move || {
+            fail(&reader.read().err().unwrap_or_else(|| "the server has closed".to_owned()))
+        });
         shared
     }
 
@@ -138,7 +148,8 @@ impl Shared {
         let mut frames = Frames::of(ANSWER);
         while let Some(replies) = frames.read(&self.stream)? {
             for (whose, bytes) in replies {
-                let (answer, there) = self.answers.get(whose).ok_or("a reply for an unknown caller")?;
+                let (answer, there) =
+                    self.answers.get(whose).ok_or("a reply for an unknown caller")?;
                 *answer.lock().expect("no panic") = Some(reply(bytes));
                 there.notify_one();
             }
@@ -147,8 +158,12 @@ impl Shared {
     }
 
     fn call(&self, n: usize, payload: &[u8]) -> Result<Answer, String> {
-        if payload.len() > TOGETHER { self.write_alone(n, payload) } else { self.write_together(n, payload) }
-            .map_err(while_("write"))?;
+        if payload.len() > TOGETHER {
+            self.write_alone(n, payload)
+        } else {
+            self.write_together(n, payload)
+        }
+        .map_err(while_("write"))?;
         let (answer, there) = &self.answers[n];
         let mut answer = answer.lock().expect("no panic");
         loop {
@@ -201,7 +216,11 @@ fn as_states(plan: &Plan, stream: UnixStream) -> Result<(), String> {
     Ok(())
 }
 
-fn slice(callers: &mut [Caller], mut stream: &UnixStream, length: Duration) -> Result<Slice, String> {
+fn slice(
+    callers: &mut [Caller],
+    mut stream: &UnixStream,
+    length: Duration,
+) -> Result<Slice, String> {
     let (begun, mut under_way, mut over) = (Instant::now(), callers.len(), false);
     let (mut frames, mut out) = (Frames::of(ANSWER), Vec::new());
     let ask = |out: &mut Vec<u8>, n: usize, caller: &mut Caller| {

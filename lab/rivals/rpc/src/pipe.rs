@@ -18,7 +18,10 @@ pub fn run(plan: &Plan) -> Result<(), String> {
             plan,
             |n| {
                 // In the server's order, because each open waits for the other side.
-                let to = File::options().write(true).open(ask(plan, n)).map_err(while_("the pipe of questions"))?;
+                let to = File::options()
+                    .write(true)
+                    .open(ask(plan, n))
+                    .map_err(while_("the pipe of questions"))?;
                 let from = File::open(reply(plan, n)).map_err(while_("the pipe of answers"))?;
                 Ok((to, from))
             },
@@ -38,7 +41,8 @@ fn reply(plan: &Plan, n: usize) -> PathBuf {
 fn server(plan: &Plan) -> Result<(), String> {
     for n in 0..plan.callers {
         for path in [ask(plan, n), reply(plan, n)] {
-            mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).map_err(while_("a pipe"))?;
+            mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+                .map_err(while_("a pipe"))?;
         }
         let plan = plan.clone();
         let serve = move || {
@@ -46,7 +50,10 @@ fn server(plan: &Plan) -> Result<(), String> {
             let to = File::options().write(true).open(reply(&plan, n)).expect("our pipe");
             answer(&plan, from, to);
         };
-        thread::Builder::new().stack_size(256 << 10).spawn(serve).map_err(while_("a kernel thread"))?;
+        thread::Builder::new()
+            .stack_size(256 << 10)
+            .spawn(serve)
+            .map_err(while_("a kernel thread"))?;
     }
     println!("ready");
     until_told();

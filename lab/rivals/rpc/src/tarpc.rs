@@ -1,15 +1,16 @@
-//! `tarpc`: its own transport over a Unix socket with bincode. All callers share one client.
+//! `tarpc`: its own transport over a Unix socket, for `remote` over TCP, with bincode. All callers
+//! share one client.
 
 use kumihimo_bench_kit::rpc::{Answer, Check, Plan, Side, serve};
 use serde_bytes::ByteBuf;
-use tarpc::serde_transport::unix;
+use tarpc::serde_transport::{tcp, unix};
 use tarpc::server::{BaseChannel, Channel};
 use tarpc::{client, context};
 use tokio_serde::formats::Bincode;
-use tokio_stream::StreamExt;
+use tokio_stream::{Stream, StreamExt};
 
 use crate::futures::{Call, by_futures, until_told_by};
-use crate::while_;
+use crate::{announce, while_};
 
 #[tarpc::service]
 trait Sums {
@@ -30,15 +31,42 @@ pub fn run(plan: &Plan) -> Result<(), String> {
 }
 
 async fn server(plan: Plan) -> Result<(), String> {
-    let mut incoming = unix::listen(plan.place.join("socket"), Bincode::default).await.map_err(while_("bind"))?;
+    let mut incoming =
+        unix::listen(plan.place.join("socket"), Bincode::default).await.map_err(while_("bind"))?;
     println!("ready");
-    let transport = incoming.next().await.ok_or("no client connected")?.map_err(while_("accept"))?;
-    let requests = BaseChannel::with_defaults(transport).execute(Server(plan.check).serve());
-    let mut requests = Box::pin(requests);
+    let transport =
+        incoming.next().await.ok_or("no client connected")?.map_err(while_("accept"))?;
+    serve_all(BaseChannel::with_defaults(transport).execute(Server(plan.check).serve())).await;
+    Ok(())
+}
+
+pub fn run_by_tcp(plan: &Plan, to: &str) -> Result<(), String> {
+    plan.placed(&["scheduled"])?;
+    match plan.side {
+        Side::Server => until_told_by(plan, server_by_tcp),
+        Side::Client => by_futures(plan, async || {
+            let transport = tcp::connect(to, Bincode::default).await.map_err(while_("connect"))?;
+            Ok(Client(SumsClient::new(client::Config::default(), transport).spawn()))
+        }),
+    }
+}
+
+async fn server_by_tcp(plan: Plan) -> Result<(), String> {
+    let mut incoming =
+        tcp::listen("127.0.0.1:0", Bincode::default).await.map_err(while_("bind"))?;
+    announce(&plan, Ok(incoming.local_addr()))?;
+    let transport =
+        incoming.next().await.ok_or("no client connected")?.map_err(while_("accept"))?;
+    serve_all(BaseChannel::with_defaults(transport).execute(Server(plan.check).serve())).await;
+    Ok(())
+}
+
+/// Runs each request as a task.
+async fn serve_all(requests: impl Stream<Item = impl Future<Output = ()> + Send + 'static>) {
+    let mut requests = std::pin::pin!(requests);
     while let Some(request) = requests.next().await {
         tokio::spawn(request);
     }
-    Ok(())
 }
 
 #[derive(Clone)]

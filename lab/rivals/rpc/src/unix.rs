@@ -1,11 +1,11 @@
 //! `unix-socket`: each caller has a stream, and a kernel thread on either side.
 
+use std::iter;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::thread;
 
-use kumihimo_bench_kit::rpc::{Plan, Side, by_threads, until_told};
+use kumihimo_bench_kit::rpc::{Plan, Side, by_threads};
 
-use crate::streams::{answer, call};
+use crate::streams::{call, serve_each};
 use crate::while_;
 
 pub fn run(plan: &Plan) -> Result<(), String> {
@@ -15,16 +15,7 @@ pub fn run(plan: &Plan) -> Result<(), String> {
         Side::Server => {
             let listener = UnixListener::bind(path).map_err(while_("bind"))?;
             println!("ready");
-            let plan = plan.clone();
-            thread::spawn(move || {
-                for stream in listener.incoming() {
-                    let (stream, plan) = (stream.expect("accept"), plan.clone());
-                    let serve = move || answer(&plan, &stream, &stream);
-                    thread::Builder::new().stack_size(256 << 10).spawn(serve).expect("a kernel thread");
-                }
-            });
-            until_told();
-            std::process::exit(0)
+            serve_each(plan, iter::repeat_with(move || listener.accept().map(|(stream, _)| stream)))
         }
         Side::Client => by_threads(
             plan,

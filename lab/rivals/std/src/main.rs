@@ -30,6 +30,7 @@ fn main() {
         "timer" => wait::timer(&request),
         "latency" => wait::latency(&request),
         "echo" => echo::serve(),
+        "http" => echo::serve_http(),
         "preempt" => preempt::preempt(&request),
         "files" => files::files(&request),
         "stall" => stall::stall(&request),

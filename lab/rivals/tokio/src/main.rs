@@ -41,6 +41,7 @@ async fn run(request: Request) {
         "timer" => wait::timer(&request).await,
         "latency" => wait::latency(&request).await,
         "echo" => echo::serve().await,
+        "http" => echo::serve_http().await,
         "stall" => stall::stall(&request).await,
         other => {
             eprintln!("rival-tokio: {other}: unknown benchmark");

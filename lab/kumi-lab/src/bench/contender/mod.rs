@@ -1,7 +1,7 @@
 //! Contenders: separate programs, started fresh for each run, on as many cores as they have VPs.
 //!
-//! - `rivals`: builds the rivals' programs; `redis`, `installed`: use installed ones.
-//! - `interposed`: builds the libraries of `kumi run`.
+//! - `rivals`, `java`: build the rivals' programs; `redis`, `installed`: use installed ones.
+//! - `product`: builds what stands beside this program; `interposed`: the libraries of `kumi run`.
 //! - `program`: a process that exchanges lines; `pair`: a server and its load; `terminal`: a
 //!   program in a pseudo-terminal.
 //! - `directory`, `place`: directories shared by processes.
@@ -12,8 +12,10 @@
 pub mod directory;
 pub mod installed;
 pub mod interposed;
+pub mod java;
 pub mod pair;
 pub mod place;
+pub mod product;
 pub mod program;
 pub mod redis;
 pub mod rivals;
@@ -44,6 +46,12 @@ pub enum Runtime {
     Go,
     Tokio,
     Std,
+    /// Coroutines in Rust that share thread-local storage: the crate `may`.
+    May,
+    /// Fibers in C++ that share thread-local storage: Boost.Fiber.
+    Boost,
+    /// Virtual threads in Java.
+    Java,
     /// The program of `Std` with `kumihimo::interpose!()`. `unwrapped` only.
     Interposed,
     /// A minimal server in C, as a lower bound of costs. `echo` only.
@@ -52,7 +60,10 @@ pub enum Runtime {
     Linux,
     /// An installed program that is not built here. `kv` only.
     Redis,
-    /// Calls between processes through existing libraries, whose names its rows have. `rpc` only.
+    /// A framework for web servers, on Tokio. `http` only.
+    Axum,
+    /// Calls between processes through existing libraries, whose names its rows have. `rpc` and
+    /// `remote` only.
     Rpc,
     /// Existing file servers, whose names its rows have. `servers` only.
     Files,
@@ -61,13 +72,17 @@ pub enum Runtime {
 impl Runtime {
     pub const RIVALS: [Runtime; 3] = [Runtime::Go, Runtime::Tokio, Runtime::Std];
     /// Rivals with sources in lab/rivals.
-    pub const BUILT: [Runtime; 8] = [
+    pub const BUILT: [Runtime; 12] = [
         Runtime::Go,
         Runtime::Tokio,
         Runtime::Std,
+        Runtime::May,
+        Runtime::Boost,
+        Runtime::Java,
         Runtime::Interposed,
         Runtime::Floor,
         Runtime::Linux,
+        Runtime::Axum,
         Runtime::Rpc,
         Runtime::Files,
     ];
@@ -78,10 +93,14 @@ impl Runtime {
             Runtime::Go => "go",
             Runtime::Tokio => "tokio",
             Runtime::Std => "std",
+            Runtime::May => "may",
+            Runtime::Boost => "boost",
+            Runtime::Java => "java",
             Runtime::Interposed => "interposed",
             Runtime::Floor => "floor",
             Runtime::Linux => "linux",
             Runtime::Redis => "redis",
+            Runtime::Axum => "axum",
             Runtime::Rpc => "rpc",
             Runtime::Files => "files",
         }

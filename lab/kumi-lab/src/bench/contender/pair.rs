@@ -3,9 +3,11 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kumihimo_bench_kit::{Entries, Memory, kernel_threads};
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 
 use super::program::Program;
 use super::{Contender, Programs, Trouble, own_cores};
@@ -39,7 +41,7 @@ impl Server {
         Memory::of(self.program.id()).map_err(|e| format!("the server's memory: {e}"))
     }
 
-    /// CPU time so far in nanoseconds, over all kernel threads.
+    /// CPU time so far in nanoseconds.
     pub fn cpu_time(&self) -> u64 {
         cpu_time(self.program.id())
     }
@@ -160,9 +162,11 @@ pub fn ask(load: &mut Program, ms: u64) -> Result<String, String> {
     load.hear().map_err(|e| format!("the load: {e}"))
 }
 
-/// CPU time so far in nanoseconds, over all kernel threads of a process.
+/// CPU time so far in nanoseconds, by the process's CPU clock: with kernel threads that have ended,
+/// which /proc no longer shows. 0 for a process that has ended.
 pub fn cpu_time(pid: u32) -> u64 {
-    cpu_time_of(pid, |_| true)
+    let clock = clock_getcpuclockid(Pid::from_raw(pid as i32)).and_then(clock_gettime);
+    clock.map_or(0, |time| Duration::from(time).as_nanos() as u64)
 }
 
 fn cpu_time_of(pid: u32, is_meant: impl Fn(&str) -> bool) -> u64 {
@@ -185,9 +189,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_time_of_the_parent_is_counted() {
+    fn cpu_time_counts_threads_that_have_ended() {
         let me = std::process::id();
-        assert!(cpu_time(me) > 0);
+        let before = cpu_time(me);
+        let used = std::thread::spawn(move || {
+            while cpu_time(me) - before < 1_000_000 {
+                std::hint::black_box(kumihimo_bench_kit::work::spin(1, 1_000));
+            }
+            cpu_time(me)
+        });
+        let used = used.join().expect("no panic");
+        assert!(cpu_time(me) >= used);
+        // No process ID is above the kernel's PID_MAX_LIMIT.
+        assert_eq!(cpu_time((4 << 20) + 1), 0);
         assert_eq!(cpu_time_of(me, |name| name == "nobody"), 0);
     }
 

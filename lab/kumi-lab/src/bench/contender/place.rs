@@ -39,6 +39,16 @@ impl Place {
         }
     }
 
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The run-time directory in it.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// The arguments with the directory's path.
     pub fn arguments(&self) -> [String; 2] {
         [format!("place={}", self.path.display()), self.directory.argument()]

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use kumihimo_bench_kit::cargo;
 
-use super::{Programs, Runtime};
+use super::{Programs, Runtime, java};
 
 /// Root of the repository from which `kumi-lab` was built.
 pub fn repository() -> PathBuf {
@@ -34,15 +34,27 @@ pub fn programs(with_rivals: bool, benches: &[&str]) -> Programs {
     programs
 }
 
+/// Benchmarks of threads alone, in which threads and fibers of more runtimes take part.
+const THREADS: [&str; 7] = ["yield", "null-fork", "message", "sieve", "skynet", "mutex", "parked"];
+
 /// Returns whether a rival takes part. Rivals that take minutes to build are built only for their
 /// own benchmark.
 fn is_of(rival: Runtime, benches: &[&str]) -> bool {
     match rival {
-        Runtime::Rpc => benches.contains(&"rpc"),
+        Runtime::Axum => benches.contains(&"http"),
+        Runtime::Boost | Runtime::Java => benches.iter().any(|bench| THREADS.contains(bench)),
+        Runtime::May => {
+            let serves = ["echo", "http"];
+            benches.iter().any(|bench| THREADS.contains(bench) || serves.contains(bench))
+        }
+        Runtime::Rpc => benches.contains(&"rpc") || benches.contains(&"remote"),
         Runtime::Files => benches.contains(&"servers"),
         Runtime::Interposed => benches.contains(&"unwrapped"),
         Runtime::Std if benches.contains(&"unwrapped") => true,
-        _ => benches.iter().any(|bench| !["rpc", "servers", "unwrapped", "run"].contains(bench)),
+        _ => {
+            let others = ["remote", "rpc", "servers", "unwrapped", "run"];
+            benches.iter().any(|bench| !others.contains(bench))
+        }
     }
 }
 
@@ -81,17 +93,23 @@ fn build(rival: Runtime) -> Result<PathBuf, String> {
         run(&mut go, "Go (`make bench` installs it)")?;
         return Ok(program);
     }
-    let in_c: &[&str] = match rival {
-        Runtime::Floor => &["main.c", "epoll.c", "uring.c"],
-        Runtime::Linux => &["main.c"],
-        _ => &[],
+    if rival == Runtime::Java {
+        return java::build(&source, &target);
+    }
+    let (compiler, sources, libraries): (_, &[&str], &[&str]) = match rival {
+        Runtime::Floor => ("cc", &["main.c", "epoll.c", "uring.c"], &[]),
+        Runtime::Linux => ("cc", &["main.c"], &[]),
+        Runtime::Boost => {
+            ("c++", &["main.cc"], &["-std=c++17", "-lboost_fiber", "-lboost_context", "-pthread"])
+        }
+        _ => ("", &[], &[]),
     };
-    if !in_c.is_empty() {
+    if !sources.is_empty() {
         std::fs::create_dir_all(&target).map_err(|e| format!("{}: {e}", target.display()))?;
         let program = target.join(format!("rival-{}", rival.name()));
-        let mut cc = Command::new("cc");
-        cc.args(["-O2", "-o"]).arg(&program).args(in_c).current_dir(&source);
-        run(&mut cc, "cc, a C compiler,")?;
+        let mut cc = Command::new(compiler);
+        cc.args(["-O2", "-o"]).arg(&program).args(sources).args(libraries).current_dir(&source);
+        run(&mut cc, &format!("{compiler}, a compiler,"))?;
         return Ok(program);
     }
     let mut cargo = cargo();
@@ -132,10 +150,17 @@ mod tests {
     fn only_rivals_of_the_named_benchmarks_are_built() {
         let built =
             |benches: &[&str]| Runtime::BUILT.into_iter().filter(|r| is_of(*r, benches)).count();
-        let counts =
-            [&["rpc"][..], &["servers"], &["unwrapped"], &["yield"], &["yield", "rpc", "servers"]]
-                .map(built);
-        assert_eq!(counts, [1, 1, 2, 5, 7]);
+        let counts = [
+            &["rpc"][..],
+            &["servers"],
+            &["unwrapped"],
+            &["yield"],
+            &["yield", "rpc", "servers"],
+            &["http"],
+            &["remote"],
+        ]
+        .map(built);
+        assert_eq!(counts, [1, 1, 2, 8, 10, 7, 1]);
     }
 
     #[test]

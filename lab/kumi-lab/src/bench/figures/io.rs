@@ -89,6 +89,18 @@ const fn transaction(metric: &'static str, keys: Keys, goal: Goal) -> Figure {
     Figure { at: &[1], ..alone("transaction", Pick { keys, ..full(metric) }, goal) }
 }
 
+const HTTP: Keys = &[("connections", "5000")];
+
+/// Kumihimo's server of HTTP relative to one with the same handler.
+const fn http(metric: &'static str, runtime: &'static str, goal: Goal) -> Figure {
+    ratio(
+        "http",
+        Pick { keys: HTTP, ..full(metric) },
+        Pick { keys: HTTP, ..of(runtime, metric) },
+        goal,
+    )
+}
+
 pub const FIGURES: &[Figure] = &[
     batch!("ratio", "nop", 0.55),
     batch!("ratio", "recv", 0.97),
@@ -148,6 +160,9 @@ pub const FIGURES: &[Figure] = &[
     kv!("cpu", "get", "50", "1", AtMost(0.9)),
     kv!("rps", "get", "1000", "1", AtLeast(1.0)),
     kv!("cpu", "get", "1000", "1", AtMost(0.9)),
+    http("cpu", "tokio", AtMost(1.06)),
+    http("cpu", "go", AtMost(0.6)),
+    alone("http", Pick { keys: HTTP, ..full("rss") }, AtMost(55e6)),
     alone("priority-io", full("high_p99_ratio"), AtMost(0.2)),
     alone("priority-io", full("low_rps_ratio"), AtLeast(0.95)),
     alone(

@@ -11,6 +11,8 @@ mod gates;
 mod hostile;
 mod io;
 mod observe;
+mod pages;
+mod remote;
 mod servers;
 mod unmodified;
 mod unwrapped;
@@ -36,7 +38,7 @@ struct Pick {
 
 /// Benchmarks whose ratios are medians over rounds, each round compared with itself: their
 /// contenders are alive at the same time. In other benchmarks, a ratio is that of the medians.
-const PAIRED: [&str; 4] = ["echo", "kv", "hostile", "run"];
+const PAIRED: [&str; 5] = ["echo", "http", "kv", "hostile", "run"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Goal {
@@ -302,7 +304,12 @@ impl Verdict {
 fn all() -> impl Iterator<Item = &'static Figure> {
     let others =
         io::FIGURES.iter().chain(control::FIGURES).chain(gates::FIGURES).chain(servers::FIGURES);
-    let others = others.chain(hostile::FIGURES).chain(observe::FIGURES).chain(unmodified::FIGURES);
+    let others = others
+        .chain(hostile::FIGURES)
+        .chain(observe::FIGURES)
+        .chain(pages::FIGURES)
+        .chain(remote::FIGURES)
+        .chain(unmodified::FIGURES);
     FIGURES.iter().chain(others).chain(unwrapped::figures())
 }
 
@@ -339,7 +346,7 @@ fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
     match bench {
         "parked" => options.vps.last().copied().into_iter().collect(),
         "spread" => vec![8],
-        "echo" | "kv" | "priority-io" | "connections" | "events" | "preempt" | "trace"
+        "echo" | "http" | "kv" | "priority-io" | "connections" | "events" | "preempt" | "trace"
         | "hostile" | "run" => {
             vec![1]
         }
@@ -347,7 +354,7 @@ fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
         "priority" => vec![super::contender::own_cores().len()],
         "inversion" => vec![1],
         "stall" => vec![super::plan::STALL_VPS],
-        "unwrapped" => vec![super::contender::own_cores().len()],
+        "unwrapped" | "remote" => vec![super::contender::own_cores().len()],
         _ => options.vps.clone(),
     }
 }

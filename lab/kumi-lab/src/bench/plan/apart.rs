@@ -16,10 +16,22 @@ pub fn echo_servers(options: &Options) -> Vec<Contender> {
         join(BATCHES.map(|batch| plan.ours("full", &[batch]))),
         plan.ours("full", &[RECENT]),
         plan.rivals(&[], usize::MAX),
+        plan.rival(Runtime::May, &[], usize::MAX),
         join(
             FLOORS
                 .map(|calls| plan.rival(Runtime::Floor, &[&format!("calls={calls}")], usize::MAX)),
         ),
+    ])
+}
+
+/// Servers of `http`.
+pub fn http_servers(options: &Options) -> Vec<Contender> {
+    let plan = Plan { options };
+    join([
+        plan.full_or_both(&[]),
+        plan.rivals(&[], usize::MAX),
+        plan.rival(Runtime::May, &[], usize::MAX),
+        plan.rival(Runtime::Axum, &[], usize::MAX),
     ])
 }
 
@@ -54,6 +66,11 @@ pub const TRACED: [&str; 2] = ["trace=off", "trace=on"];
 /// `directory`.
 pub fn control(options: &Options, part: &str, directory: &str) -> Contender {
     Plan { options }.ours("full", &[&format!("part={part}"), directory]).remove(0)
+}
+
+/// The contender of `report`: the command.
+pub fn report(options: &Options) -> Contender {
+    Plan { options }.ours("full", &[]).remove(0)
 }
 
 /// Kumihimo's contender of `hostile`, with additional arguments.

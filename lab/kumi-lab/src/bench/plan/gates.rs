@@ -48,6 +48,28 @@ impl Plan<'_> {
         cells
     }
 
+    /// Calls from machine to machine, of one caller also with the delay of a network between the
+    /// machines; borders that have nothing to do; and a list of all machines.
+    pub(super) fn remote(&self) -> Vec<Cell> {
+        let calls = |callers: &str, delay: &str| {
+            let ours = self.ours("full", &[callers, delay, "placement=adaptive"]);
+            let rival =
+                |transport| self.rival(Runtime::Rpc, &[transport, callers, delay], usize::MAX);
+            let rivals = ["transport=tonic", "transport=tcp", "transport=tarpc"].map(rival);
+            join([ours, join(rivals)])
+        };
+        let cells = [
+            calls("callers=1", "delay_us=0"),
+            calls("callers=64", "delay_us=0"),
+            calls("callers=1", "delay_us=500"),
+            self.ours("full", &["part=levels", "placement=adaptive"]),
+            self.ours("full", &["part=idle"]),
+            self.ours("full", &["part=ps"]),
+        ];
+        let vps = own_cores().len();
+        cells.map(|contenders| Cell { vps, contenders }).into()
+    }
+
     /// One cell for each burst and session.
     pub(super) fn priority(&self) -> Vec<Cell> {
         let causes: &[&str] =

@@ -14,14 +14,14 @@ mod unwrapped;
 
 use super::contender::{Contender, Runtime};
 pub use apart::{
-    TRACED, connection_servers, control, echo_servers, hostile, kv_servers, preempted,
-    priority_servers, stall_capacity, traced, with_source,
+    TRACED, connection_servers, control, echo_servers, hostile, http_servers, kv_servers,
+    preempted, priority_servers, report, stall_capacity, traced, with_source,
 };
 pub use servers::ORGANISATIONS;
 pub use unwrapped::{is_whole, peer_of};
 
 /// All benchmarks in the order of `all`.
-pub const NAMES: [&str; 35] = [
+pub const NAMES: [&str; 38] = [
     "yield",
     "null-fork",
     "message",
@@ -35,6 +35,7 @@ pub const NAMES: [&str; 35] = [
     "latency",
     "echo",
     "kv",
+    "http",
     "priority-io",
     "connections",
     "files",
@@ -51,13 +52,19 @@ pub const NAMES: [&str; 35] = [
     "resources",
     "control",
     "observe",
+    "report",
     "rpc",
+    "remote",
     "priority",
     "inversion",
     "servers",
     "hostile",
     "run",
 ];
+
+/// The benchmarks of `--quick`.
+pub const QUICK: [&str; 9] =
+    ["yield", "null-fork", "message", "sieve", "skynet", "mutex", "timer", "latency", "echo"];
 
 /// Queue designs of Kumihimo.
 pub const QUEUES: [&str; 3] = ["ring", "locked", "steal"];
@@ -135,18 +142,23 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         options.vps.iter().map(|&vps| Cell { vps, contenders: make(vps) }).collect::<Vec<_>>()
     };
     match bench {
-        "yield" => each(&|_| join([plan.both(&[]), plan.rivals(&[], 5)])),
+        "yield" => each(&|_| join([plan.both(&[]), plan.rivals(&[], 5), plan.more(&[], 5)])),
         "null-fork" => join([
             each(&|_| {
-                join([plan.both(&["part=sequential"]), plan.rivals(&["part=sequential"], 5)])
+                let part = &["part=sequential"];
+                join([plan.both(part), plan.rivals(part, 5), plan.more(part, 5)])
             }),
-            each(&|_| join([plan.both(&["part=bulk"]), plan.rivals(&["part=bulk"], 3)])),
+            each(&|_| {
+                let part = &["part=bulk"];
+                join([plan.both(part), plan.rivals(part, 3), plan.more(part, 3)])
+            }),
             each(&|_| plan.rival(Runtime::Std, &["part=process"], 3)),
         ]),
-        "message" => each(&|_| join([plan.both(&[]), plan.rivals(&[], 5)])),
+        "message" => each(&|_| join([plan.both(&[]), plan.rivals(&[], 5), plan.more(&[], 5)])),
         "sieve" => join([
             each(&|_| {
-                join([plan.full_or_both(&["part=primes700"]), plan.rivals(&["part=primes700"], 5)])
+                let part = &["part=primes700"];
+                join([plan.full_or_both(part), plan.rivals(part, 5), plan.more(part, 5)])
             }),
             each(&|_| plan.sieve_2000()),
         ]),
@@ -183,6 +195,7 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "transaction" => vec![Cell { vps: 1, contenders: plan.ours("full", &[]) }],
         "syscall-batch" => vec![Cell { vps: 1, contenders: plan.ours("full", &[]) }],
         "rpc" => plan.rpc(),
+        "remote" => plan.remote(),
         "priority" => plan.priority(),
         "inversion" => plan.inversion(),
         "servers" => plan.servers(),
@@ -254,6 +267,13 @@ impl Plan<'_> {
             self.rival(Runtime::Tokio, args, usize::MAX),
             self.rival(Runtime::Std, args, std_at_most),
         ])
+    }
+
+    /// Rivals where threads alone are measured. Those of May and Boost share thread-local storage,
+    /// as lean microprocesses do.
+    fn more(&self, args: &[&str], at_most: usize) -> Vec<Contender> {
+        let runtimes = [Runtime::May, Runtime::Boost, Runtime::Java];
+        join(runtimes.map(|runtime| self.rival(runtime, args, at_most)))
     }
 
     fn sourced(&self, source: &str, args: &[&str], at_most: usize) -> Vec<Contender> {
@@ -383,7 +403,7 @@ impl Plan<'_> {
         // Ten seconds for each run.
         let threads =
             if self.options.full { self.rival(Runtime::Std, part, 1) } else { Vec::new() };
-        join([self.full_or_both(part), go, tokio, threads])
+        join([self.full_or_both(part), go, tokio, threads, self.more(part, usize::MAX)])
     }
 
     fn skynet(&self) -> Vec<Contender> {
@@ -395,6 +415,8 @@ impl Plan<'_> {
             if self.options.full { vec![parent("full"), parent("lean")] } else { Vec::new() },
             self.rival(Runtime::Go, &[], usize::MAX),
             self.rival(Runtime::Tokio, &[], usize::MAX),
+            // Half a minute and gigabytes for each run of Boost.
+            self.more(&[], 1),
         ])
     }
 
@@ -413,6 +435,7 @@ impl Plan<'_> {
                 ours("full", &["stack=default", "count=100000"]),
                 ours("lean", &["stack=min", "count=1000000"]),
                 rivals(&[]),
+                self.more(&[], 2),
             ])),
             cell(join([
                 ours("full", &["part=parked_used", "stack=min", "count=100000"]),
@@ -440,6 +463,7 @@ impl Plan<'_> {
             tokio("lock=tokio"),
             tokio("lock=std"),
             self.rival(Runtime::Std, &[], usize::MAX),
+            self.more(&[], usize::MAX),
         ])
     }
 
@@ -482,8 +506,18 @@ mod tests {
 
     #[test]
     fn every_benchmark_has_cells() {
-        let apart =
-            ["echo", "kv", "priority-io", "connections", "control", "observe", "hostile", "run"];
+        let apart = [
+            "echo",
+            "http",
+            "kv",
+            "priority-io",
+            "connections",
+            "control",
+            "observe",
+            "report",
+            "hostile",
+            "run",
+        ];
         for bench in NAMES.iter().filter(|bench| !apart.contains(bench)) {
             for full in [false, true] {
                 let cells = cells(bench, &options(full));
@@ -493,10 +527,16 @@ mod tests {
                 );
             }
         }
-        let servers = [echo_servers, kv_servers, priority_servers, connection_servers];
-        assert_eq!(servers.map(|of| of(&options(true)).len()), [9, 3, 2, 5]);
+        let servers =
+            [echo_servers, http_servers, kv_servers, priority_servers, connection_servers];
+        assert_eq!(servers.map(|of| of(&options(true)).len()), [10, 7, 3, 2, 5]);
         let alone = Options { rivals: false, ..options(false) };
-        assert_eq!(servers.map(|of| of(&alone).len()), [4, 1, 2, 1]);
+        assert_eq!(servers.map(|of| of(&alone).len()), [4, 1, 1, 2, 1]);
+    }
+
+    #[test]
+    fn quick_benchmarks_are_some_of_all() {
+        assert!(QUICK.iter().all(|quick| NAMES.contains(quick)));
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub mod idle;
 pub mod inversion;
 pub mod observe;
 pub mod priority;
+pub mod remote;
+pub mod report;
 pub mod resources;
 pub mod rpc;
 pub mod servers;

@@ -1,6 +1,9 @@
 //! `observe`: cost of the programs that show where time goes. `top_once`: time for one screen;
 //! `top_cpu`: CPU time of `kumi top` and of the watched address space, by 1,000 and 100,000
-//! microprocesses with names; `profiled`: cost for a server of `kumi profile`.
+//! microprocesses with names; `web_cpu`, `web_page`: the same of `kumi web`, and the bytes of its
+//! first page; `profiled`: cost for a server of `kumi profile`.
+
+mod page;
 
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -16,6 +19,7 @@ use crate::bench::plan::order::Order;
 use crate::bench::plan::{self, Options};
 use crate::bench::report::row::Sample;
 use crate::bench::report::stats::median_interval;
+use page::Page;
 
 const BENCH: &str = "observe";
 /// Numbers of parked microprocesses.
@@ -24,6 +28,10 @@ const COUNTS: [usize; 2] = [1_000, 100_000];
 const WINDOW: Duration = Duration::from_secs(4);
 /// Time for the first updates, which open connections and load programs.
 const WARM_UP: Duration = Duration::from_millis(1_200);
+/// Number of looks of `kumi web` over which its CPU time is measured, one a second.
+const LOOKS: usize = 4;
+/// Number of tabs that show the same.
+const TABS: [usize; 2] = [1, 50];
 /// Kinds and rates of profiles. The cost of the highest rate is large enough to be measured; that
 /// of one sample follows from it.
 const PROFILES: [(&str, u32); 3] = [("cpu", 99), ("cpu", 990), (OFF_CPU, 10)];
@@ -47,6 +55,13 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
         match watch(options, programs, count) {
             Ok(some) => samples.extend(some),
             Err(trouble) => missing.note(&format!("{BENCH} top count={count}"), trouble),
+        }
+    }
+    for count in COUNTS {
+        eprintln!("  web count={count}");
+        match serve(options, programs, count) {
+            Ok(some) => samples.extend(some),
+            Err(trouble) => missing.note(&format!("{BENCH} web count={count}"), trouble),
         }
     }
     for (kind, rate) in PROFILES {
@@ -85,22 +100,54 @@ fn watch(options: &Options, programs: &Programs, count: usize) -> Result<Vec<Sam
         terminal.press(UNFOLD)?;
         thread::sleep(WARM_UP);
         let drawn = terminal.drawn();
-        let used = || [terminal.id(), crowd.id()].map(cpu_time);
-        let (before, begun) = (used(), Instant::now());
-        thread::sleep(WINDOW);
-        let (after, took) = (used(), begun.elapsed().as_nanos() as f64);
+        let shares = shares([terminal.id(), crowd.id()], || {
+            thread::sleep(WINDOW);
+            Ok(())
+        })?;
         if terminal.drawn() == drawn {
             return Err("kumi top drew nothing".into());
         }
-        for (of, (before, after)) in
-            ["watcher", "watched"].into_iter().zip(before.into_iter().zip(after))
-        {
-            let share = 100.0 * after.saturating_sub(before) as f64 / took;
+        for (of, share) in shares {
             let line = format!("top_cpu {share} % count={count} of={of}");
             samples.push(sample(&contender, &line)?);
         }
     }
     Ok(samples)
+}
+
+/// `kumi web` over `count` parked microprocesses: the bytes of the first page, and some looks for a
+/// page in one tab and in several.
+fn serve(options: &Options, programs: &Programs, count: usize) -> Result<Vec<Sample>, Trouble> {
+    let directory = Directory::new(BENCH)?;
+    let mut contender = plan::control(options, "crowd", &directory.argument());
+    contender.args.extend([format!("count={count}"), "names=each".to_owned()]);
+    let (crowd, _) = start(&contender, programs, 1)?;
+    let mut samples = Vec::new();
+    for _ in 0..options.runs {
+        let mut page = Page::open(&directory)?;
+        samples.push(sample(&contender, &format!("web_page {} bytes count={count}", page.first))?);
+        for tabs in TABS {
+            let _others = page.tabs(tabs - 1)?;
+            page.follow(2)?;
+            for (of, share) in shares([page.id(), crowd.id()], || page.follow(LOOKS))? {
+                let line = format!("web_cpu {share} % count={count} tabs={tabs} of={of}");
+                samples.push(sample(&contender, &line)?);
+            }
+        }
+    }
+    Ok(samples)
+}
+
+/// Returns how much of a core the watching and the watched process use meanwhile, in per cent.
+fn shares(
+    processes: [u32; 2],
+    meanwhile: impl FnOnce() -> Result<(), Trouble>,
+) -> Result<[(&'static str, f64); 2], Trouble> {
+    let (before, begun) = (processes.map(cpu_time), Instant::now());
+    meanwhile()?;
+    let (after, took) = (processes.map(cpu_time), begun.elapsed().as_nanos() as f64);
+    let share = |n: usize| 100.0 * after[n].saturating_sub(before[n]) as f64 / took;
+    Ok([("watcher", share(0)), ("watched", share(1))])
 }
 
 /// Prints one screen, sorted by CPU time, and discards it.

@@ -14,10 +14,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::prepare;
 use super::setup::Setup;
+use crate::bench::contender::pair::cpu_time;
 use crate::bench::contender::{Trouble, own_cores, spawn_on};
 use crate::bench::load::requests::probe;
 use crate::bench::plan::unmodified::Program;
-use crate::bench::runs::servers::usage::{Family, cpu_time};
+use crate::bench::runs::servers::usage::Family;
 
 /// Time limit for a server's start.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -125,7 +126,7 @@ impl Server {
                 continue;
             }
             usage.processes.push(process);
-            usage.cpu += cpu_time(process.pid);
+            usage.cpu += Duration::from_nanos(cpu_time(process.pid));
             usage.rss += Memory::of(process.pid).map_or(0, |memory| memory.rss);
             usage.kernel_threads += count_kernel_threads(process.pid).unwrap_or(0);
         }
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn server_that_has_ended_is_an_error() {
-        let child = Command::new("/bin/sh").args(["-c", "sleep 600"]).spawn().unwrap();
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
         let server = Server { child, port: 0, remarks: String::new() };
         let usage = server.usage().unwrap();
         assert!(usage.since(&usage).is_ok());
