@@ -10,6 +10,7 @@
 
 kumihimo::interpose!();
 
+use std::net::TcpListener;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
@@ -25,7 +26,10 @@ struct Hall {
 #[kumihimo::main]
 fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    let server = Server::http(address)?;
+    let listener = TcpListener::bind(address)?;
+    // std lets 128 wait for accept(2). Of a thousand at once, Linux then resets some.
+    rustix::net::listen(&listener, 4096)?;
+    let server = Server::from_listener(listener, None)?;
     println!("http://{}", server.server_addr());
     let hall = Arc::new(Hall::default());
     for request in server.incoming_requests() {

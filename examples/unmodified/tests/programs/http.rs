@@ -121,6 +121,8 @@ fn reply(stream: &mut TcpStream, body: &str) {
 #[test]
 fn thousand_requests_of_ureq_wait() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // As the server does: a thousand connections come at once.
+    rustix::net::listen(&listener, 4096).expect("it listens");
     let address = listener.local_addr().unwrap().to_string();
     let server = std::thread::spawn(move || serve_on_one_thread(&listener));
     let mut client = Held::start(CLIENT, &[&address]);
