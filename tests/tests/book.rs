@@ -292,12 +292,16 @@ fn has_time(page: &str) -> bool {
 }
 
 /// Decisions whose times are settings, not measurements.
-const SETTINGS_ONLY: [&str; 2] = ["018-one-spare-per-vp.md", "067-foreign-wakers-by-a-service.md"];
+const SETTINGS_ONLY: [&str; 4] = [
+    "018-one-spare-per-vp.md",
+    "021-back-off-between-attempts.md",
+    "040-turn-wait-in-cpu-time.md",
+    "067-foreign-wakers-by-a-service.md",
+];
 
 /// Other pages with measured figures. A page with nanoseconds is one of them.
-const MEASURED: [&str; 6] = [
+const MEASURED: [&str; 5] = [
     "internals/thread-local-storage.md",
-    "internals/event-sources.md",
     "internals/interpose-holders.md",
     "guides/crates.md",
     "reference/limits/allocators.md",
