@@ -113,8 +113,7 @@ pub(crate) fn receive(socket: impl AsFd, wait: bool) -> Result<Packet, Errno> {
             Packet::Wrong("a descriptor that is not shared memory")
         }
         (length, _) => {
-            // A record is removed whole.
-            let removed = recv(&socket, &mut [0_u8; 0][..], RecvFlags::DONTWAIT);
+            let removed = remove(&socket);
             debug_assert!(removed.is_ok(), "{removed:?}");
             return Ok(Packet::Record(Record { length, descriptor: descriptors.pop(), ..record }));
         }
@@ -125,7 +124,37 @@ pub(crate) fn receive(socket: impl AsFd, wait: bool) -> Result<Packet, Errno> {
     Ok(wrong)
 }
 
+/// Removes the first record, whole. The peer may have closed the socket since the record was looked
+/// at; that is reported once, and removes nothing.
+fn remove(socket: impl AsFd) -> rustix::io::Result<()> {
+    let once = || recv(&socket, &mut [0_u8; 0][..], RecvFlags::DONTWAIT).map(drop);
+    match once() {
+        Err(Errno::CONNRESET) => once(),
+        removed => removed,
+    }
+}
+
 /// Whether close(2) of this descriptor cannot block: only files in memory have seals.
 fn closes_at_once(fd: &OwnedFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn record_is_removed_although_the_peer_has_closed_meanwhile() {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("a pair");
+        send(&theirs, b"only", None, false).expect("room");
+        // The peer does not read this, so its close resets the connection.
+        send(&ours, b"unread", None, false).expect("room");
+        drop(theirs);
+        assert_eq!(remove(&ours), Ok(()));
+        assert!(matches!(receive(&ours, false), Ok(Packet::End)));
+    }
 }
