@@ -386,10 +386,15 @@ impl ClientLink {
         })
     }
 
-    /// The regions that came with a reply.
+    /// The regions that came with a reply: none with most replies.
+    #[inline]
     pub(crate) fn reply_regions(&self, header: &ReplyHeader) -> Result<Vec<Region>, Error> {
         let skipped = usize::from(Status::of(header.status) == Some(Status::InRegion));
-        let numbers = header.regions[skipped..].iter().take_while(|number| **number != 0);
+        let numbers = &header.regions[skipped..];
+        if numbers.first().is_none_or(|first| *first == 0) {
+            return Ok(Vec::new());
+        }
+        let numbers = numbers.iter().take_while(|number| **number != 0);
         numbers.map(|number| self.region(*number)).collect()
     }
 

@@ -65,7 +65,11 @@ impl ReplySlot {
     /// Ends the call. Returns whether it has named regions.
     #[inline]
     pub(super) fn reset(&self) -> bool {
-        let names_regions = self.names_regions.swap(false, Ordering::Relaxed);
+        // No swap, which would be a locked instruction: the cell is the caller's.
+        let names_regions = self.names_regions.load(Ordering::Relaxed);
+        if names_regions {
+            self.names_regions.store(false, Ordering::Relaxed);
+        }
         self.state.store(IDLE, Ordering::Relaxed);
         names_regions
     }

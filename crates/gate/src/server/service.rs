@@ -28,7 +28,7 @@ use crate::quota::Quotas;
 use crate::resource_entry::Inspect;
 use crate::server::handler_share::{HandlerShare, HasShare, HeldRequests, Share};
 use crate::server::request_queue::{Request, RequestQueue};
-use crate::server::worker::{CurrentRequest, Worker, WorkerState};
+use crate::server::worker::{CurrentRequest, Worker, WorkerState, Workers};
 use crate::wire::message::RequestKind;
 use crate::wire::peer::Peer;
 
@@ -37,9 +37,7 @@ struct ServiceState<L> {
     incoming: RequestQueue<L>,
     /// Requests whose link or user has its share of the handlers.
     held: HeldRequests<L>,
-    workers: Vec<Option<Worker<L>>>,
-    /// Idle workers; the last one has been idle for the shortest time.
-    idle: Vec<usize>,
+    workers: Workers<L>,
     /// Woken when the gate closes.
     closed_waiter: Option<Waiter>,
     closed: bool,
@@ -50,8 +48,7 @@ impl<L> Default for ServiceState<L> {
         ServiceState {
             incoming: RequestQueue::default(),
             held: HeldRequests::default(),
-            workers: Vec::new(),
-            idle: Vec::new(),
+            workers: Workers::default(),
             closed_waiter: None,
             closed: false,
         }
@@ -108,7 +105,7 @@ pub(crate) struct Service<L> {
     state: Mutex<ServiceState<L>>,
     /// Recent handlers were brief, so that their replies can be announced together.
     handlers_are_brief: AtomicBool,
-    /// Requests handled so far.
+    /// Requests taken by workers so far. Written under the lock of `state`.
     pub(crate) handled: AtomicU64,
     links: Mutex<LinkList<L>>,
     pub(crate) quotas: Quotas,
@@ -175,24 +172,13 @@ impl<L: ServedClient> Service<L> {
             thread,
             state: WorkerState::Away,
         };
-        let mut state = lock(&self.state);
-        match state.workers.iter().position(Option::is_none) {
-            Some(at) => {
-                state.workers[at] = Some(worker);
-                at
-            }
-            None => {
-                state.workers.push(Some(worker));
-                state.workers.len() - 1
-            }
-        }
+        lock(&self.state).workers.add(worker)
     }
 
     /// Removes a worker.
     pub(crate) fn leave(&self, me: usize) {
         let mut state = lock(&self.state);
-        state.idle.retain(|at| *at != me);
-        let worker = state.workers[me].take();
+        let worker = state.workers.remove(me);
         if let Some(Worker { state: WorkerState::Handling(handled), .. }) = &worker {
             state.finish(&handled.link);
         }
@@ -215,16 +201,10 @@ impl<L: ServedClient> Service<L> {
     /// lowest priority inherits that of the request.
     fn wake_worker(&self, state: &mut ServiceState<L>) {
         let Some(highest) = state.incoming.highest() else { return };
-        let comes = state.workers.iter().flatten().filter_map(|worker| match worker.state {
-            WorkerState::Called(level) => Some(level),
-            _ => None,
-        });
-        if comes.max() >= Some(highest) {
+        if state.workers.highest_called() >= Some(highest) {
             return;
         }
-        if let Some(at) = state.idle.pop() {
-            let worker = state.workers[at].as_mut().expect("a waiting one serves");
-            worker.state = WorkerState::Called(highest);
+        if let Some(worker) = state.workers.call_idle(highest) {
             if self.fixed_priority.is_none() && worker.level != highest {
                 worker.level = highest;
                 worker.priority_set_asleep = true;
@@ -233,15 +213,12 @@ impl<L: ServedClient> Service<L> {
             worker.waiter.wake();
             return;
         }
-        if state.workers.iter().flatten().count() < self.limit {
+        if state.workers.len() < self.limit {
             // One more is on its way: the thread that took the last request saw that none was free.
             return;
         }
-        let lowest = state
-            .workers
-            .iter_mut()
-            .flatten()
-            .filter(|worker| !matches!(worker.state, WorkerState::Away));
+        let lowest =
+            state.workers.iter_mut().filter(|worker| !matches!(worker.state, WorkerState::Away));
         if let Some(worker) =
             lowest.min_by_key(|worker| worker.level).filter(|worker| worker.level < highest)
         {
@@ -286,42 +263,32 @@ impl<L: ServedClient> Service<L> {
                 let level = request.header.priority;
                 let stream = request.header.kind == RequestKind::Stream as u8;
                 let state = &mut *state;
-                let worker = state.workers[me].as_mut().expect("it serves");
-                worker.state = WorkerState::Handling(CurrentRequest {
-                    link,
-                    cell,
-                    serial,
-                    stream,
-                    abandoned: false,
-                });
-                self.set_worker_priority(worker, level);
+                // No atomic addition: the lock is held.
+                self.handled.store(self.handled.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                let current = CurrentRequest { link, cell, serial, stream, abandoned: false };
+                state.workers.set_busy(me, WorkerState::Handling(current));
+                self.set_worker_priority(state.workers.get_mut(me), level);
                 self.wake_worker(state);
-                let living = state.workers.iter().flatten().count();
-                return (Work::Handle(request), state.idle.is_empty() && living < self.limit);
+                let more = state.workers.idle() == 0 && state.workers.len() < self.limit;
+                return (Work::Handle(request), more);
             }
-            if pool && state.idle.len() >= IDLE_KEPT {
+            if pool && state.workers.idle() >= IDLE_KEPT {
                 return (Work::Surplus, false);
             }
-            if !state.idle.contains(&me) {
-                state.idle.push(me);
-                state.workers[me].as_mut().expect("it serves").state = WorkerState::Idle;
-            }
+            state.workers.set_idle(me);
             drop(state);
             park::park(Wait::Gate(0), None);
             kumihimo_runtime::cancel::point();
             state = lock(&self.state);
-            let worker = state.workers[me].as_mut().expect("it serves");
-            if matches!(worker.state, WorkerState::Called(_)) {
-                worker.state = WorkerState::Away;
+            if matches!(state.workers.get_mut(me).state, WorkerState::Called(_)) {
+                state.workers.set_busy(me, WorkerState::Away);
             }
         }
     }
 
     fn state(&self, me: usize, doing: WorkerState<L>) -> Locked<'_, ServiceState<L>> {
         let mut state = lock(&self.state);
-        let before =
-            state.workers[me].as_mut().map(|worker| std::mem::replace(&mut worker.state, doing));
-        if let Some(WorkerState::Handling(handled)) = before {
+        if let WorkerState::Handling(handled) = state.workers.set_busy(me, doing) {
             state.finish(&handled.link);
             // Perhaps the last of a link that is gone, which is not to end under the lock.
             drop(state);
@@ -335,7 +302,7 @@ impl<L: ServedClient> Service<L> {
     /// cancelled; a loop sees it by `is_abandoned`; a queued request is returned, to be answered.
     pub(crate) fn cancel(&self, link: &Arc<L>, cell: CellNo, serial: u32) -> Option<Request<L>> {
         let mut state = lock(&self.state);
-        for worker in state.workers.iter_mut().flatten() {
+        for worker in state.workers.iter_mut() {
             if let WorkerState::Handling(handled) = &mut worker.state
                 && handled.is_it(link, cell, serial)
             {
@@ -361,7 +328,7 @@ impl<L: ServedClient> Service<L> {
 
     /// Whether the request that is handled in this cell was abandoned by its caller.
     pub(crate) fn is_abandoned(&self, link: &L, cell: CellNo) -> bool {
-        lock(&self.state).workers.iter().flatten().any(|worker| match &worker.state {
+        lock(&self.state).workers.iter().any(|worker| match &worker.state {
             WorkerState::Handling(handled) => {
                 handled.abandoned && std::ptr::eq(&*handled.link, link) && handled.cell == cell
             }
@@ -438,7 +405,7 @@ impl<L: ServedClient> Service<L> {
     pub(crate) fn remove_link(&self, link: &Arc<L>) {
         let gone = {
             let mut state = lock(&self.state);
-            for worker in state.workers.iter().flatten() {
+            for worker in state.workers.iter() {
                 if matches!(&worker.state, WorkerState::Handling(of) if Arc::ptr_eq(&of.link, link))
                     && !self.single
                 {
@@ -492,7 +459,7 @@ impl<L: ServedClient> Service<L> {
         let (waiting, gone) = {
             let mut state = lock(&self.state);
             state.closed = true;
-            let workers = state.workers.iter().flatten().map(|worker| worker.waiter.clone());
+            let workers = state.workers.iter().map(|worker| worker.waiter.clone());
             let waiting: Vec<Waiter> = workers.chain(state.closed_waiter.clone()).collect();
             let mut gone = state.incoming.remove(|_| true);
             gone.extend(state.held.remove(|_| true));
@@ -525,13 +492,12 @@ impl<L: ServedClient> Service<L> {
     /// Announces pending replies before a handler begins, unless recent handlers were brief.
     /// Returns whether this handler is to be timed.
     pub(crate) fn begin_handler(&self) -> bool {
-        let n = self.handled.fetch_add(1, Ordering::Relaxed);
         if !self.handlers_are_brief.load(Ordering::Relaxed) {
             link_index::flush(
                 kumihimo_runtime::remote_wake::core().map_or(Caller::Anywhere, Caller::Continues),
             );
         }
-        n.is_multiple_of(SAMPLED)
+        self.handled.load(Ordering::Relaxed).is_multiple_of(SAMPLED)
     }
 
     /// Records how long a timed handler took.
