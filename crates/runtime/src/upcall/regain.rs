@@ -10,23 +10,19 @@ impl Carrier {
     /// on a VP, unless it becomes sticky. May switch.
     #[inline]
     pub(crate) fn regain() -> Option<Carrier> {
-        let carrier = Carrier::current().or_else(|| match standing() {
-            Standing::OnVp => return_or_stick(),
-            Standing::Sticky => sticky_return::return_if_recalled(),
-            Standing::Foreign | Standing::Bound => None,
-        });
-        change_check::bind_if_changed(carrier?)
+        match Carrier::current() {
+            Some(carrier) => change_check::bind_if_changed(carrier),
+            None => regain_without_vp(sticky_return::return_if_recalled),
+        }
     }
 
     /// As [`regain`](Carrier::regain), for a caller that is about to wait.
     #[inline]
     pub(crate) fn regain_to_wait() -> Option<Carrier> {
-        let carrier = Carrier::current().or_else(|| match standing() {
-            Standing::OnVp => return_or_stick(),
-            Standing::Sticky => sticky_return::leave_to_wait(),
-            Standing::Foreign | Standing::Bound => None,
-        });
-        change_check::bind_if_changed(carrier?)
+        match Carrier::current() {
+            Some(carrier) => change_check::bind_if_changed(carrier),
+            None => regain_without_vp(sticky_return::leave_to_wait),
+        }
     }
 
     /// As [`regain`](Carrier::regain), but puts even a sticky caller on a VP. Returns `None` on a
@@ -40,6 +36,18 @@ impl Carrier {
         });
         change_check::bind_if_changed(carrier?)
     }
+}
+
+/// The rest of [`regain`](Carrier::regain), away from the path of each yield and each wait.
+/// `sticky` decides for a sticky caller.
+#[cold]
+fn regain_without_vp(sticky: fn() -> Option<Carrier>) -> Option<Carrier> {
+    let carrier = match standing() {
+        Standing::OnVp => return_or_stick(),
+        Standing::Sticky => sticky(),
+        Standing::Foreign | Standing::Bound => None,
+    };
+    change_check::bind_if_changed(carrier?)
 }
 
 /// Gives way if a microprocess of a higher level has become runnable on the caller's VP, or if the
