@@ -250,6 +250,7 @@ pub(crate) mod c {
     }
 
     pub(crate) unsafe fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
+        // SAFETY: the caller's promise.
         let before = unsafe { state(mutex) }.swap(0, Ordering::Release);
         after_lock_prefix();
         assert_eq!(before, HELD, "an unlock of a lock that is not held");
@@ -257,35 +258,42 @@ pub(crate) mod c {
     }
 
     pub(crate) unsafe fn pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t) -> c_int {
+        // SAFETY: the caller's promise.
         or_busy(change(unsafe { state(lock) }, |now| (now != HELD).then_some(now + 1)))
     }
 
     pub(crate) unsafe fn pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t) -> c_int {
+        // SAFETY: the caller's promise.
         or_busy(change(unsafe { state(lock) }, |now| (now == 0).then_some(HELD)))
     }
 
     pub(crate) unsafe fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int {
+        // SAFETY: the caller's promise.
         change(unsafe { state(lock) }, |now| Some(if now == HELD { 0 } else { now - 1 }));
         0
     }
 
     pub(crate) unsafe fn sem_trywait(semaphore: *mut sem_t) -> c_int {
+        // SAFETY: the caller's promise.
         if change(unsafe { state(semaphore) }, |now| now.checked_sub(1)) { 0 } else { -1 }
     }
 
     pub(crate) unsafe fn sem_post(semaphore: *mut sem_t) -> c_int {
+        // SAFETY: the caller's promise.
         unsafe { state(semaphore) }.fetch_add(1, Ordering::Release);
         after_lock_prefix();
         0
     }
 
     pub(crate) unsafe fn pthread_spin_trylock(lock: *mut pthread_spinlock_t) -> c_int {
+        // SAFETY: the caller's promise.
         or_busy(change(unsafe { state(lock.cast::<u8>()) }, |now| (now == 0).then_some(HELD)))
     }
 
     pub(crate) unsafe fn pthread_spin_unlock(lock: *mut pthread_spinlock_t) -> c_int {
         // A plain store in the C library. loom does not order one with a concurrent
         // read-modify-write of the former value, so this is one itself, without the fence.
+        // SAFETY: the caller's promise.
         unsafe { state(lock.cast::<u8>()) }.swap(0, Ordering::Release);
         0
     }

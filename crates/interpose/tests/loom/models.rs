@@ -62,6 +62,7 @@ fn lock_mutex(object: Handle, deadline: Deadline) -> c_int {
 }
 
 fn unlock_mutex(object: Handle) {
+    // SAFETY: an object of the model.
     assert_eq!(unsafe { mutex::unlock(object.as_ptr()) }, 0);
 }
 
@@ -130,6 +131,7 @@ fn condition_wakes_the_waiter_that_has_released_its_mutex() {
                     let (object, other) = (guarded.object(), guarded.pair.second());
                     assert_eq!(lock_mutex(object, Deadline::Never), 0);
                     while guarded.value.get() == 0 {
+                        // SAFETY: objects of the model.
                         let waited = unsafe {
                             condition::wait(other.as_ptr(), object.as_ptr(), Deadline::Never)
                         };
@@ -201,9 +203,11 @@ fn signal_reaches_a_waiter_that_stays() {
 
 fn with_rwlock(guarded: &Guarded, side: Side, deadline: Deadline, f: impl FnOnce()) -> c_int {
     let lock = guarded.object().as_ptr();
+    // SAFETY: an object of the model.
     let done = unsafe { rwlock::lock_until(lock, side, || Ok(deadline), |_| unreachable!()) };
     if done == 0 {
         f();
+        // SAFETY: an object of the model.
         assert_eq!(unsafe { rwlock::unlock(lock) }, 0);
     }
     done
@@ -296,6 +300,7 @@ fn readers_hold_a_lock_together() {
 
 fn takes(guarded: &Arc<Guarded>, deadline: Deadline) -> impl FnOnce() -> c_int + Send + use<> {
     let guarded = guarded.clone();
+    // SAFETY: an object of the model.
     move || unsafe {
         semaphore::wait_until(guarded.object().as_ptr(), || Ok(deadline), |_| unreachable!())
     }
@@ -307,6 +312,7 @@ fn semaphore_passes_each_unit_on() {
         let guarded = Guarded::new(0);
         let takers = [(); 2].map(|()| thread::spawn(takes(&guarded, Deadline::Never)));
         for _ in 0..2 {
+            // SAFETY: an object of the model.
             assert_eq!(unsafe { semaphore::post(guarded.object().as_ptr()) }, 0);
         }
         for taker in takers {
@@ -326,11 +332,13 @@ fn timed_out_taker_of_a_unit_loses_none() {
         let poster = {
             let guarded = guarded.clone();
             thread::spawn(move || {
+                // SAFETY: an object of the model.
                 assert_eq!(unsafe { semaphore::post(guarded.object().as_ptr()) }, 0);
                 main.expire();
             })
         };
         if takes(&guarded, Deadline::Once)() == 0 {
+            // SAFETY: an object of the model.
             assert_eq!(unsafe { semaphore::post(guarded.object().as_ptr()) }, 0);
         }
         assert_eq!(taker.join().unwrap(), 0);
@@ -371,6 +379,7 @@ fn futex_wait(word: usize, value: u32, deadline: Deadline) -> i64 {
 }
 
 fn futex_wake(word: usize, most: u32) -> i64 {
+    // SAFETY: an object of the model.
     unsafe { futex(word, libc::FUTEX_WAKE | PRIVATE, most, 0, 0, 0) }.expect("handled")
 }
 
