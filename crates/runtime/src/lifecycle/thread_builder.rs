@@ -36,7 +36,8 @@ impl Builder {
         Builder::default()
     }
 
-    /// Names the microprocess. Reports, panics and the overflow message show the name.
+    /// Names the microprocess. Reports, panics and the overflow message show the name. `kumi` and
+    /// reports show its first 47 bytes.
     ///
     /// # Panics
     /// At `spawn`, if the name holds a NUL byte, as in std.
