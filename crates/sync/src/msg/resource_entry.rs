@@ -14,19 +14,36 @@ pub(crate) type CountWaiters = unsafe fn(*const ()) -> [usize; 3];
 
 /// The lock around all mailboxes, and the guard that keeps events off. Boxed, so that without that
 /// lock the guard is only a null pointer.
-pub(crate) type KindGuard = Option<Box<(MutexGuard<'static, ()>, NoEvents)>>;
+pub(crate) struct KindGuard(Option<Box<(MutexGuard<'static, ()>, NoEvents)>>);
 
 #[inline(always)]
 pub(crate) fn enter_kind() -> KindGuard {
-    if has_whole_kinds() { wait() } else { None }
+    KindGuard(if has_whole_kinds() { wait() } else { None })
 }
 
 #[cold]
 #[inline(never)]
-fn wait() -> KindGuard {
+fn wait() -> Option<Box<(MutexGuard<'static, ()>, NoEvents)>> {
     // Events are off before the lock is taken: the holder must keep its VP.
     let quiet = NoEvents::new();
     table().enter(Kind::MAILBOX).map(|held| Box::new((held, quiet)))
+}
+
+impl Drop for KindGuard {
+    // Part of each operation on a mailbox: without this the compiler calls a function that finds
+    // the null pointer.
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(held) = self.0.take() {
+            leave(held);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave(held: Box<(MutexGuard<'static, ()>, NoEvents)>) {
+    drop(held);
 }
 
 /// Pointer to a mailbox. The mailbox closes its entry before it is dropped.
