@@ -11,7 +11,7 @@ use kumihimo::gate::{Context, Error, ErrorKind, Options, RawGate, Serving, Sink}
 use kumihimo_gate::remote_call::{ANY, BORDER, BORDER_STREAMS, RemoteCall, RemoteKind};
 use kumihimo_machine::handler::Refused;
 use tokio::runtime::Handle;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use crate::engine::{Call, Failure, Reply};
 use crate::locked;
@@ -63,15 +63,6 @@ pub fn serve(peers: Arc<Peers>, border: u64) -> Result<[Serving; 2], Error> {
     Ok([calls, streams])
 }
 
-/// Ends a task that is no longer waited for, which drops its call.
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl Near {
     /// Reads a request of a program.
     fn read(&self, request: &[u8], context: &Context<'_>) -> Result<(String, Call), Error> {
@@ -88,21 +79,21 @@ impl Near {
         Ok((machine.to_owned(), call))
     }
 
-    /// Waits for a task of Tokio. The calling microprocess may be unwound by a cancelled call.
-    fn wait<T: Send + 'static>(
-        &self,
-        task: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        let task = self.runtime.spawn(task);
-        let _aborts = AbortOnDrop(task.abort_handle());
-        block_on(task).unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "the border panicked")))
+    /// Performs what waits for a connection, on the calling microprocess: a task of Tokio would
+    /// cost two wake-ups of kernel threads a call. The microprocess may be unwound by a cancelled
+    /// call, which drops `call`.
+    fn perform<T>(&self, call: impl Future<Output = T>) -> T {
+        // The timers that it makes are Tokio's, which finds them by a thread-local variable. Each
+        // microprocess has its own.
+        let _runtime = self.runtime.enter();
+        block_on(call)
     }
 
     /// Handles one request. Runs as a microprocess.
     fn handle(self: &Arc<Self>, request: &[u8], context: &Context<'_>) -> Reply {
         let (machine, call) = self.read(request, context)?;
         let near = Arc::clone(self);
-        self.wait(async move {
+        self.perform(async move {
             match machine.as_str() {
                 ANY => near.call_any(call).await,
                 name => near.call_machine(name, call).await,
@@ -119,7 +110,7 @@ impl Near {
     ) -> Result<(), Error> {
         let (machine, call) = self.read(request, context)?;
         let near = Arc::clone(self);
-        let mut items = self.wait(async move {
+        let mut items = self.perform(async move {
             let names = match machine.as_str() {
                 ANY => near.serving(&(call.gate.clone(), call.types), &call).await,
                 _ => vec![machine],
