@@ -51,7 +51,7 @@ impl Fallback {
         self.other().filter(|_| by_other).unwrap_or(&*self.first)
     }
 
-    /// Returns the source to use after `first` was refused. Reports the change once.
+    /// Returns the source to use after `first` was refused. Reports once if there is none.
     #[cold]
     fn fall_back(&self, refused: &io::Error) -> Option<&dyn EventSource> {
         let open = || {
@@ -64,16 +64,14 @@ impl Fallback {
             let opened = worse.map(|kind| (self.open)(kind, self.slots)).find_map(Result::ok);
             let opened = opened
                 .filter(|other| epoll.is_some_and(|epoll| other.register(epoll.as_fd()).is_ok()));
-            let then = match &opened {
-                Some(other) => format!("new threads use {}", other.kind()),
-                None => {
-                    "a blocked microprocess on a new thread holds its virtual processor until it returns".to_owned()
-                }
-            };
-            eprintln!(
-                "kumihimo: event source {first} is refused to new kernel threads ({refused}), probably because the \
-                 process has dropped its privileges: {then}; to keep {first}, keep CAP_BPF and CAP_PERFMON"
-            );
+            // With another source all goes on, and the metrics name it.
+            if opened.is_none() {
+                eprintln!(
+                    "kumihimo: event source {first} is refused to new kernel threads ({refused}), probably because the \
+                     process has dropped its privileges: a blocked microprocess on a new thread holds its virtual processor \
+                     until it returns; to keep {first}, keep CAP_BPF and CAP_PERFMON"
+                );
+            }
             opened
         };
         self.other.get_or_init(open).as_deref()
