@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use crate::check::portable;
 use crate::report::Report;
 use crate::test::{self, binaries, plan};
 use crate::{Failure, workspace};
@@ -18,26 +19,8 @@ const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
 const COMPILER: &str = "aarch64-linux-gnu-gcc";
 const CPP_COMPILER: &str = "aarch64-linux-gnu-g++";
 
-/// Packages whose suites run.
-const PACKAGES: [&str; 17] = [
-    "kumihimo",
-    "kumihimo-arbiter",
-    "kumihimo-arch",
-    "kumihimo-backtrace",
-    "kumihimo-batch",
-    "kumihimo-config",
-    "kumihimo-events",
-    "kumihimo-gate",
-    "kumihimo-io",
-    "kumihimo-machine",
-    "kumihimo-policy",
-    "kumihimo-queue",
-    "kumihimo-resource",
-    "kumihimo-runtime",
-    "kumihimo-sync",
-    "kumihimo-tests",
-    "kumihimo-trace",
-];
+/// Integration tests of the crates, which run beside the crates' own.
+const INTEGRATION: &str = "kumihimo-tests";
 
 /// Crates whose loom models run.
 const MODELS: [&str; 2] = ["kumihimo-queue", "kumihimo-sync"];
@@ -155,9 +138,14 @@ fn environment() -> [(&'static str, &'static str); 3] {
     ]
 }
 
+/// Packages whose suites run.
+fn packages() -> impl Iterator<Item = &'static str> {
+    portable::TESTED.into_iter().chain([INTEGRATION])
+}
+
 fn suites(report: &mut Report, only: &[String]) -> Result<(), Failure> {
     let mut arguments = vec!["--target", TARGET];
-    arguments.extend(PACKAGES.iter().flat_map(|name| ["-p", name]));
+    arguments.extend(packages().flat_map(|name| ["-p", name]));
     let mut all = binaries::build(&arguments)?;
     if !only.is_empty() {
         all.retain(|binary| only.iter().any(|part| binary.name().contains(part)));
@@ -257,7 +245,7 @@ mod tests {
     fn each_left_out_test_has_a_program_and_a_reason() {
         for one in LEFT_OUT {
             let (package, _) = one.program.split_once('/').expect("package/target");
-            assert!(PACKAGES.contains(&package), "{package}");
+            assert!(packages().any(|name| name == package), "{package}");
             assert!(!one.why.is_empty() && !one.test.is_empty(), "{}", one.program);
         }
     }
