@@ -40,8 +40,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::ucontext_t;
 
-pub use super::refusal::Refusal;
 use super::signal_frame::{INFO, MASK, STACK, walk};
+pub use crate::glibc::refusal::Refusal;
 use crate::signal_mask::NEVER_BLOCKED;
 
 /// Bytes for the upcall's own frames; the same amount as [`stack::minimum`](crate::stack::minimum)

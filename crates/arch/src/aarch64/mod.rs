@@ -6,7 +6,6 @@ pub mod inject;
 pub mod interrupted;
 pub(crate) mod pairs;
 mod record;
-mod refusal;
 mod signal_frame;
 mod system_call;
 pub(crate) use system_call::changes_port_access;

@@ -12,7 +12,7 @@
 
 use libc::ucontext_t;
 
-use super::refusal::Refusal;
+use crate::glibc::refusal::Refusal;
 
 /// Bytes of `info`, before the context.
 pub(super) const INFO: usize = 128;

@@ -34,13 +34,13 @@
 //! the area), volume 2, CPUID leaf 0DH.
 
 use core::arch::{asm, global_asm};
-use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use libc::ucontext_t;
 
 use super::cpu::cpuid;
+pub use crate::glibc::refusal::Refusal;
 
 /// Bytes below RSP that leaf functions may use (System V ABI 3.2.2).
 const RED_ZONE: usize = 128;
@@ -90,60 +90,6 @@ pub enum Format {
     /// FXSAVE: x87 and SSE. Sufficient where the kernel does not enable XSAVE, hence not AVX.
     Legacy,
 }
-
-/// Reasons why a call is not injected. The context is then unchanged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// [`prepare`] was not called.
-    NotPrepared,
-    /// The interrupted RSP lies below the given stack.
-    NotOnThisStack,
-    /// Less than [`room_needed`] bytes between the stack's lowest address and the interrupted RSP.
-    NotEnoughRoom,
-    /// The interrupted RSP is not a multiple of 8.
-    Misaligned,
-    /// The handler runs on the interrupted stack, where the frame would be written. It needs
-    /// `SA_ONSTACK` and an alternate stack.
-    HandlerOnThisStack,
-    /// The interrupted code is the trampoline of an earlier injected call.
-    InTrampoline,
-    /// The interrupted code uses AMX tiles, which the trampoline does not save.
-    Tiles,
-    /// This thread has a shadow stack (CET), on which the injected return address is missing.
-    ShadowStack,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refusal::NotPrepared => "no call injected: inject::prepare() was not called",
-            Refusal::NotOnThisStack => {
-                "no call injected: the interrupted code is not on the given stack"
-            }
-            Refusal::NotEnoughRoom => {
-                "no call injected: the interrupted stack has too little room; make it larger"
-            }
-            Refusal::Misaligned => {
-                "no call injected: the interrupted stack pointer is not a multiple of 8"
-            }
-            Refusal::HandlerOnThisStack => {
-                "no call injected: the handler runs on the interrupted stack; set SA_ONSTACK"
-            }
-            Refusal::InTrampoline => {
-                "no call injected: the interrupted code is the trampoline of another call"
-            }
-            Refusal::Tiles => {
-                "no call injected: the interrupted code uses AMX tiles, which are not saved"
-            }
-            Refusal::ShadowStack => {
-                "no call injected: this thread has a shadow stack; start the program without one"
-            }
-        })
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// Where sigreturn continues; 0 until [`prepare`] has run. Stored last with Release and loaded
 /// first with Acquire, so a reader that sees a non-zero value also sees the other statics.
