@@ -18,8 +18,6 @@
 //! handler and a restart. A signal without a handler, such as SIGSTOP, ends with EINTR those calls
 //! that no handler restarts (signal(7)), as in a program that handles SIGCONT.
 
-use std::sync::atomic::Ordering;
-
 use kumihimo_arch::cpu;
 
 use crate::linux::bpf::SIG_DATA;
@@ -89,20 +87,17 @@ extern "C" fn on_preempt_signal(
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Returns what the calling thread runs at this stack pointer.
+/// Returns the microprocess that the calling thread runs, if this stack pointer is in its stack.
 ///
 /// # Safety
 /// GS is 0, or this is a kernel thread of the pool.
-unsafe fn running(stack_pointer: usize) -> Running {
+unsafe fn running(stack_pointer: usize) -> Option<Running> {
     if cpu::gs_base() == 0 {
-        return Running::default();
+        return None;
     }
     // SAFETY: as in `on_preempt_signal`.
     let thread = unsafe { &*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>() };
-    Running {
-        microprocess: thread.slot().microprocess.load(Ordering::Relaxed),
-        stack_end: thread.scheduler().and_then(|user| user.stack_end(stack_pointer)),
-    }
+    thread.scheduler()?.running(stack_pointer)
 }
 
 extern "C" fn on_sigtrap(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {

@@ -50,6 +50,8 @@ const TIMER_AT: usize = 16;
 const MOST: usize = 64 << 10;
 /// The same where the end of the stack is unknown.
 const UNKNOWN: usize = 16 << 10;
+/// The maximum number of bytes of a name.
+pub const NAME: usize = 47;
 /// Number of intervals of CPU time without a sample after which a timer is started again: its
 /// signal was discarded.
 const SILENT: u64 = 8;
@@ -68,7 +70,8 @@ static HANDLERS: AtomicUsize = AtomicUsize::new(0);
 /// What a handler writes. All zeroes are a valid value.
 struct RawSample {
     tid: u32,
-    microprocess: u64,
+    name_length: usize,
+    name: [u8; NAME],
     cpu_time: u64,
     stack_pointer: usize,
     frame_pointer: usize,
@@ -126,24 +129,28 @@ impl Cause {
     }
 }
 
-/// What the interrupted thread runs.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Running {
-    /// The ID of the microprocess that its slot shows, or 0.
-    pub(crate) microprocess: u64,
-    /// Where the stack ends, if that is known.
-    pub(crate) stack_end: Option<usize>,
+/// The microprocess whose stack a sample copies.
+///
+/// It may have ended when the sample is read, so its name is copied, too.
+#[derive(Clone, Copy, Debug)]
+pub struct Running {
+    /// Where its stack ends.
+    pub stack_end: usize,
+    /// The first bytes of its name, `name_length` of them.
+    pub name: [u8; NAME],
+    /// Length of the name in bytes; 0 if it has none.
+    pub name_length: usize,
 }
 
 /// Records a sample of the calling thread and begins its next interval. Called in the handler;
-/// `running` returns what the thread runs, by its stack pointer.
+/// `running` returns the microprocess that the thread runs, if this stack pointer is in its stack.
 ///
 /// # Safety
 /// `context` is that which the kernel passed to the handler.
 pub(crate) unsafe fn record(
     cause: Cause,
     context: *const libc::ucontext_t,
-    running: impl FnOnce(usize) -> Running,
+    running: impl FnOnce(usize) -> Option<Running>,
 ) {
     // SeqCst on both sides: either the end of the profiler observes this handler, or the handler
     // observes the end.
@@ -239,7 +246,7 @@ impl Run {
     }
 
     /// Async-signal-safe.
-    fn record(&self, at: interrupted::Position, cpu_time: u64, running: Running) {
+    fn record(&self, at: interrupted::Position, cpu_time: u64, running: Option<Running>) {
         let claim = |place: &&Place| {
             let state = &place.state;
             state.compare_exchange(FREE, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -252,13 +259,17 @@ impl Run {
         let sample = unsafe { &mut *place.sample.get() };
         // SAFETY: takes no argument.
         sample.tid = unsafe { call!(libc::SYS_gettid) } as u32;
-        sample.microprocess = running.microprocess;
+        sample.name_length = 0;
+        if let Some(running) = &running {
+            sample.name = running.name;
+            sample.name_length = running.name_length.min(NAME);
+        }
         sample.cpu_time = cpu_time;
         sample.stack_pointer = at.stack_pointer;
         sample.frame_pointer = at.frame_pointer;
         sample.program_counter = at.program_counter;
         // Not beyond the stack: the kernel would map untouched pages of the next one.
-        let rest = running.stack_end.and_then(|end| end.checked_sub(at.stack_pointer));
+        let rest = running.and_then(|one| one.stack_end.checked_sub(at.stack_pointer));
         let bytes = &mut sample.bytes[..rest.unwrap_or(UNKNOWN).min(MOST)];
         sample.length = kumihimo_backtrace::copy(at.stack_pointer, bytes);
         place.state.store(WRITTEN, Ordering::Release);
@@ -337,8 +348,9 @@ impl Drop for Timer {
 pub struct CpuSample {
     /// The copy of its stack.
     pub stack: StackSample,
-    /// The ID of the microprocess that its slot shows, or 0.
-    pub microprocess: u64,
+    /// The name of the microprocess whose stack it is, truncated to [`NAME`] bytes; empty if it has
+    /// no name, or if it is the stack of a kernel thread.
+    pub name: String,
     /// CPU time of the thread since its previous sample, in nanoseconds.
     pub cpu_time: u64,
 }
@@ -461,17 +473,18 @@ impl CpuProfiler {
                 pc: sample.program_counter,
             };
             let stack = StackSample::new(from, &sample.bytes[..sample.length]);
-            raw.push((sample.cpu_time, sample.tid, sample.microprocess, stack));
+            let name = String::from_utf8_lossy(&sample.name[..sample.name_length]).into_owned();
+            raw.push((sample.cpu_time, sample.tid, name, stack));
             place.state.store(FREE, Ordering::Release);
         }
         // Each thread's samples in their order.
         raw.sort_by_key(|(cpu_time, ..)| *cpu_time);
-        let weigh = |(cpu_time, tid, microprocess, stack)| {
+        let weigh = |(cpu_time, tid, name, stack)| {
             // A thread that has left the pool is not followed any more.
             let thread = self.followed.iter_mut().find(|one| one.tid == tid)?;
             let before = std::mem::replace(&mut thread.counted, cpu_time);
             let cpu_time = cpu_time.saturating_sub(before);
-            Some(CpuSample { stack, microprocess, cpu_time })
+            Some(CpuSample { stack, name, cpu_time })
         };
         raw.into_iter().filter_map(weigh).collect()
     }

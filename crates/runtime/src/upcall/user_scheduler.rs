@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_arch::overflow;
 use kumihimo_events as events;
+use kumihimo_events::cpu_profiler::{NAME, Running};
 use kumihimo_events::sched::{Answer, Starved, StarvedReply, Tick, UserScheduler};
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, current_mp, standing};
@@ -99,10 +100,15 @@ impl UserScheduler for Instance {
         unsafe { preempt::interrupted(context, vain) }
     }
 
-    fn stack_end(&self, stack_pointer: usize) -> Option<usize> {
+    fn running(&self, stack_pointer: usize) -> Option<Running> {
         let mp = current_mp()?;
         let stack = pool::bounds(mp).0.addr()..mp.stack_top().addr();
-        stack.contains(&stack_pointer).then_some(stack.end)
+        if !stack.contains(&stack_pointer) {
+            return None;
+        }
+        let mut name = [0; NAME];
+        let name_length = mp.label(&mut name);
+        Some(Running { stack_end: stack.end, name, name_length })
     }
 
     fn outranked(&self, vp: u32, _priority: i32) -> Option<u64> {

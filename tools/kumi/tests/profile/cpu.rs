@@ -5,6 +5,7 @@ use std::process::Command;
 
 use kumihimo::thread;
 use kumihimo_tests::process;
+use kumihimo_trace::profile::Profile;
 
 use super::served::{Folder, one_to_one, read, sums, wait_for_ever};
 
@@ -36,9 +37,10 @@ fn ten(seed: u64) -> u64 {
     black_box(work(seed, 1)) + 1
 }
 
-fn compute() {
+/// Computes until the process has used this much CPU time, in nanoseconds.
+fn compute(used: u64) {
     let mut sum = 1;
-    while kumihimo_arch::kernel_attributes::process_cpu_time() < USED {
+    while kumihimo_arch::kernel_attributes::process_cpu_time() < used {
         for _ in 0..10 {
             sum = ten(twenty(seventy(sum)));
         }
@@ -46,19 +48,9 @@ fn compute() {
     black_box(sum);
 }
 
-#[test]
-fn profile_finds_the_split_of_three_loops() {
-    let test = "cpu::profile_finds_the_split_of_three_loops";
-    if process::is_child(test) {
-        let name = |n| thread::Builder::new().name(format!("loops-{n}"));
-        let all: Vec<_> = (0..2).map(|n| name(n).spawn(compute).expect("spawned")).collect();
-        all.into_iter().for_each(|one| one.join().expect("no panic"));
-        return;
-    }
-    if one_to_one(test) {
-        return;
-    }
-    let folder = Folder::new(test);
+/// Runs the test's child process under `kumi profile`, and returns the path of the profile and its
+/// content.
+fn profile_of_child(folder: &Folder, test: &str) -> (String, Profile) {
     let file = folder.file("cpu.pprof");
     let child = process::command(test, &[]);
     let mut command = folder.command(&["--rate", RATE, "-o", &file, "--"]);
@@ -68,6 +60,33 @@ fn profile_finds_the_split_of_three_loops() {
     assert!(output.status.success(), "{complaints}");
     assert!(complaints.contains("of CPU time within"), "{complaints}");
     let profile = read(&file);
+    (file, profile)
+}
+
+/// Returns the time of the samples with this name, in nanoseconds.
+fn time_of_name(profile: &Profile, name: &str) -> i64 {
+    let text = |at: Option<i64>| &*profile.string_table[at.expect("set") as usize];
+    let named = profile.sample.iter().filter(|one| {
+        one.label.iter().any(|label| (text(label.key), text(label.str)) == ("name", name))
+    });
+    named.map(|one| one.value[1]).sum()
+}
+
+#[test]
+fn profile_finds_the_split_of_three_loops() {
+    let test = "cpu::profile_finds_the_split_of_three_loops";
+    if process::is_child(test) {
+        let name = |n| thread::Builder::new().name(format!("loops-{n}"));
+        let all: Vec<_> =
+            (0..2).map(|n| name(n).spawn(|| compute(USED)).expect("spawned")).collect();
+        all.into_iter().for_each(|one| one.join().expect("no panic"));
+        return;
+    }
+    if one_to_one(test) {
+        return;
+    }
+    let folder = Folder::new(test);
+    let (file, profile) = profile_of_child(&folder, test);
     let samples: i64 = profile.sample.iter().map(|one| one.value[0]).sum();
     assert!(samples >= SAMPLES, "{samples}");
     let (sums, total) = sums(&profile);
@@ -83,12 +102,7 @@ fn profile_finds_the_split_of_three_loops() {
             "{function}: {found} in {samples} samples: {sums:?}"
         );
     }
-    // Every sample has the beginning of the microprocess's name.
-    let text = |at: Option<i64>| &*profile.string_table[at.expect("set") as usize];
-    let named = profile.sample.iter().filter(|one| {
-        one.label.iter().any(|label| (text(label.key), text(label.str)) == ("name", "loops"))
-    });
-    let named: i64 = named.map(|one| one.value[1]).sum();
+    let named = time_of_name(&profile, "loops");
     assert!(named >= all, "{named} of {all}");
 
     let go = Command::new("go").args(["tool", "pprof", "-top", "-cum", &file]).output();
@@ -100,6 +114,28 @@ fn profile_finds_the_split_of_three_loops() {
         Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
         Err(_) => kumihimo_tests::skip(test, "go is not installed: go tool pprof is not tested"),
     }
+}
+
+/// The profiler reads the samples after most of these microprocesses have ended.
+#[test]
+fn samples_of_ended_microprocesses_keep_their_names() {
+    let test = "cpu::samples_of_ended_microprocesses_keep_their_names";
+    if process::is_child(test) {
+        while kumihimo_arch::kernel_attributes::process_cpu_time() < USED / 8 {
+            let used = kumihimo_arch::kernel_attributes::process_cpu_time() + 2_000_000;
+            let one = thread::Builder::new().name("short-1".into());
+            one.spawn(move || compute(used)).expect("spawned").join().expect("no panic");
+        }
+        return;
+    }
+    if one_to_one(test) {
+        return;
+    }
+    let folder = Folder::new(test);
+    let (_, profile) = profile_of_child(&folder, test);
+    let (sums, _) = sums(&profile);
+    let (named, all) = (time_of_name(&profile, "short"), sums["compute"]);
+    assert!(all > 0 && named >= all, "{named} of {all}");
 }
 
 #[test]

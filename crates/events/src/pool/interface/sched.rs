@@ -9,6 +9,7 @@ use std::time::Duration;
 pub use crate::handoff::thread_state::{BOUND, Event, ThreadState};
 
 use crate::pool::kernel_thread::KernelThread;
+use crate::preempt::cpu_profiler::Running;
 
 /// The time of the next call of [`UserScheduler::tick`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,9 +116,9 @@ pub trait UserScheduler: Send + Sync {
         true
     }
 
-    /// Returns the end of the stack with this stack pointer, if the running microprocess is on it.
-    /// Called in a signal handler.
-    fn stack_end(&self, stack_pointer: usize) -> Option<usize> {
+    /// Returns the running microprocess if this stack pointer is in its stack. Called in a signal
+    /// handler.
+    fn running(&self, stack_pointer: usize) -> Option<Running> {
         let _ = stack_pointer;
         None
     }

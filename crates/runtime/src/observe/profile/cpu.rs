@@ -14,9 +14,8 @@ use kumihimo_events::cpu_profiler::CpuSample;
 use kumihimo_machine::handler::Refused;
 use kumihimo_machine::profile::ProfileStack;
 
-use super::{Session, name_of, visit};
-use crate::memory::pool;
-use crate::microprocess::identity;
+use super::{Session, visit};
+use crate::observe::names::prefix;
 
 /// Time between two rounds in which the samples are read, and new kernel threads are found.
 const ROUND: Duration = Duration::from_millis(20);
@@ -59,15 +58,9 @@ pub(super) fn run(mut session: Session<'_>, rate: u32, mut walker: Walker) -> Re
 
 fn stack_of(sample: &CpuSample, walker: &mut Walker) -> ProfileStack {
     let trace = sample.stack.trace(walker);
-    // The slot of a thread keeps the ID of the last microprocess. It is the running one if the
-    // thread was on its stack.
-    let mp = identity::find(sample.microprocess).filter(|mp| {
-        let (low, top) = (pool::bounds(mp).0.addr(), mp.stack_top().addr());
-        mp.id() == sample.microprocess && (low..top).contains(&sample.stack.pointer())
-    });
     ProfileStack {
         frames: trace.frames,
-        name: mp.map_or_else(String::new, name_of),
+        name: prefix(&sample.name).to_owned(),
         state: String::new(),
         is_cut: trace.cut,
     }
