@@ -1,9 +1,8 @@
 //! Counters of one microprocess: switches, preemptions, waits, wake-up latency and CPU time.
 //!
 //! They are in the record, and cost a switch one addition on a cache line that it accesses anyway.
-//! So do the waits of the kind that the microprocess had first: a line of their own costs a program
-//! with hundreds of microprocesses 4 % (benchmark `sieve`). The microprocess writes its own
-//! counters, so plain stores suffice; the CPU time has several writers and is added atomically.
+//! [`Waits`] has one line of its own, which the end of a wait accesses. The microprocess writes its
+//! own counters, so plain stores suffice; the CPU time has several writers and is added atomically.
 //! Other threads read everything with plain loads, at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -27,18 +26,14 @@ fn add(counter: &AtomicU64, n: u64) {
 }
 
 /// The waits of a microprocess by kind. A kind gets an entry at its first wait.
-#[derive(Clone, Copy)]
-pub(crate) struct Waits<'a> {
-    /// False while the entries are of an earlier life of the record.
-    pub(crate) are_used: &'a AtomicBool,
-    pub(crate) first: &'a Entry,
-    pub(crate) further: &'a [Entry; KINDS - 1],
-}
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Waits([Entry; KINDS]);
 
 /// Number and total time of the waits of one kind.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Entry {
+struct Entry {
     /// The kind and the number of waits; 0 if the entry is unused.
     word: AtomicU64,
     /// Total time in nanoseconds. Clocks of different VPs may differ by more than a short wait
@@ -54,55 +49,50 @@ pub(crate) struct WaitCount {
     pub(crate) nanoseconds: u64,
 }
 
-impl Entry {
-    pub(crate) const fn new() -> Entry {
-        Entry { word: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) }
+impl Waits {
+    const fn new() -> Waits {
+        Waits([const { Entry { word: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) } }; KINDS])
     }
 
-    fn reset(&self) {
-        self.word.store(0, Ordering::Relaxed);
-        self.nanoseconds.store(0, Ordering::Relaxed);
-    }
-}
-
-impl<'a> Waits<'a> {
-    /// Counts a wait of `kind` that took `nanoseconds`, as a signed number. The microprocess itself
-    /// only.
+    /// Counts a wait of `kind` that took `nanoseconds`, as a signed number. `has_waits` is the
+    /// record's mark: while it is false, the entries are of an earlier life. The microprocess
+    /// itself only.
     #[inline(always)]
-    pub(crate) fn count(self, kind: u8, nanoseconds: u64) {
-        let word = self.first.word.load(Ordering::Relaxed);
-        if self.are_used.load(Ordering::Relaxed) && (word >> KIND_SHIFT) as u8 == kind {
-            self.first.word.store(word + 1, Ordering::Relaxed);
-            add(&self.first.nanoseconds, nanoseconds);
+    pub(crate) fn count(&self, has_waits: &AtomicBool, kind: u8, nanoseconds: u64) {
+        let first = &self.0[0];
+        let word = first.word.load(Ordering::Relaxed);
+        if has_waits.load(Ordering::Relaxed) && (word >> KIND_SHIFT) as u8 == kind {
+            first.word.store(word + 1, Ordering::Relaxed);
+            add(&first.nanoseconds, nanoseconds);
         } else {
-            self.count_further(kind, nanoseconds);
+            self.count_further(has_waits, kind, nanoseconds);
         }
     }
 
     #[inline(never)]
-    fn count_further(self, kind: u8, nanoseconds: u64) {
-        if !self.are_used.load(Ordering::Relaxed) {
-            self.entries().for_each(Entry::reset);
+    fn count_further(&self, has_waits: &AtomicBool, kind: u8, nanoseconds: u64) {
+        if !has_waits.load(Ordering::Relaxed) {
+            self.reset();
             // Release: a reader that finds the mark finds no entry of an earlier life.
-            self.are_used.store(true, Ordering::Release);
+            has_waits.store(true, Ordering::Release);
         }
-        let is_place = |entry: &&Entry| {
+        let last = KINDS - 1;
+        let is_place = |entry: &Entry| {
             let word = entry.word.load(Ordering::Relaxed);
             word == 0 || (word >> KIND_SHIFT) as u8 == kind
         };
-        let (entry, kind) = match self.entries().find(is_place) {
-            Some(entry) => (entry, kind),
-            None => (&self.further[KINDS - 2], OTHERS),
-        };
+        let found = self.0.iter().position(is_place);
+        let entry = &self.0[found.unwrap_or(last)];
         let count = entry.word.load(Ordering::Relaxed) & COUNT;
+        let kind = if found.is_some() { kind } else { OTHERS };
         entry.word.store(u64::from(kind) << KIND_SHIFT | (count + 1), Ordering::Relaxed);
         add(&entry.nanoseconds, nanoseconds);
     }
 
-    /// Returns the entries in use.
-    pub(crate) fn read(self) -> impl Iterator<Item = WaitCount> + 'a {
-        let are_used = self.are_used.load(Ordering::Acquire);
-        self.entries().filter(move |_| are_used).filter_map(|entry| {
+    /// Returns the entries in use, none if `has_waits` is false.
+    pub(crate) fn read(&self, has_waits: &AtomicBool) -> impl Iterator<Item = WaitCount> + '_ {
+        let entries = if has_waits.load(Ordering::Acquire) { &self.0[..] } else { &[] };
+        entries.iter().filter_map(|entry| {
             let word = entry.word.load(Ordering::Relaxed);
             (word != 0).then(|| WaitCount {
                 kind: (word >> KIND_SHIFT) as u8,
@@ -112,8 +102,11 @@ impl<'a> Waits<'a> {
         })
     }
 
-    fn entries(self) -> impl Iterator<Item = &'a Entry> {
-        std::iter::once(self.first).chain(self.further)
+    fn reset(&self) {
+        for entry in &self.0 {
+            entry.word.store(0, Ordering::Relaxed);
+            entry.nanoseconds.store(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -121,8 +114,7 @@ impl<'a> Waits<'a> {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Counters {
-    /// The entries of [`Waits`] besides the first.
-    pub(crate) waits: [Entry; KINDS - 1],
+    pub(crate) waits: Waits,
     /// Nanoseconds of CPU time attributed so far.
     pub(crate) cpu_ns: AtomicU64,
     /// Time of the wake-up, if it is timed (`Mp::wake_is_timed`). Written by the waker.
@@ -139,7 +131,7 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) const fn new() -> Counters {
         Counters {
-            waits: [const { Entry::new() }; KINDS - 1],
+            waits: Waits::new(),
             cpu_ns: AtomicU64::new(0),
             woken_at: AtomicU64::new(0),
             latency_ns: AtomicU64::new(0),

@@ -22,6 +22,8 @@ pub(crate) fn prefetch_stack(mp: &'static Mp) {
         prefetch(stack.wrapping_add(line * 64));
     }
     prefetch(std::ptr::with_exposed_provenance(mp.fs.get()));
+    // The end of the wait counts there.
+    prefetch(std::ptr::from_ref(&mp.counters).cast());
 }
 
 /// Prefetches the cache lines from which a list of all microprocesses takes state and counters.
@@ -29,7 +31,7 @@ pub(crate) fn prefetch_stack(mp: &'static Mp) {
 pub(crate) fn prefetch_counted(mp: &'static Mp) {
     prefetch((&raw const mp.state).cast());
     prefetch((&raw const mp.waits_since).cast());
-    prefetch((&raw const mp.counters).cast());
+    prefetch((&raw const mp.counters.cpu_ns).cast());
     prefetch((&raw const mp.counters.preemptions).cast());
     prefetch((&raw const mp.newer).cast());
 }

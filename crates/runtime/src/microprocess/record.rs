@@ -17,7 +17,7 @@ use kumihimo_resource::id::{Printed, Serial};
 use kumihimo_resource::locking::Claim;
 
 use crate::microprocess::attributes::{self, OwnAttributes};
-use crate::microprocess::counters::{Counters, Entry, Waits};
+use crate::microprocess::counters::Counters;
 use crate::microprocess::id_prefix;
 use crate::microprocess::protocol::state::{Phase, State, Wake};
 use crate::microprocess::protocol::wake_flag::WakeFlag;
@@ -57,15 +57,21 @@ pub(crate) struct Mp {
     pub(crate) wait_object: AtomicUsize,
     /// Nesting depth of [`crate::wait::cancel::masked`].
     pub(crate) cancel_masked: Cell<u32>,
-    /// Number of switches away from the microprocess, modulo 2^32: see [`Mp::count_switch`].
-    pub(crate) switches: AtomicU32,
+    /// The user's park token: see [`crate::api::thread::park`].
+    pub(crate) token: AtomicU32,
+    /// Number of the current timer. Timer entries with another number are stale.
+    pub(crate) timer: AtomicU32,
     pub(crate) class: Cell<Class>,
     /// Whether a counter besides the waits is not zero.
     pub(crate) is_counted: AtomicBool,
-    /// Whether it has ended a wait: see [`Mp::waits`].
+    /// Whether it has ended a wait: see [`Waits`](crate::microprocess::counters::Waits).
     pub(crate) has_waits: AtomicBool,
     /// Whether `deadline` is set, which each blocking call asks.
     pub(crate) has_deadline: Cell<bool>,
+    /// See [`crate::lifecycle::join`].
+    pub(crate) join: AtomicUsize,
+    /// Start of its current or last wait, on the instance's clock.
+    pub(crate) waits_since: AtomicU64,
     /// Whether it dropped its outcome itself, because no handle will take it.
     pub(crate) outcome_dropped: Cell<bool>,
     pub(crate) panicked: Cell<bool>,
@@ -73,20 +79,12 @@ pub(crate) struct Mp {
     pub(crate) bounded: Cell<bool>,
     /// Lock of this resource, for the lock designs with one lock per resource.
     pub(crate) claim: Claim,
-    /// The waits of the kind that it had first.
-    pub(crate) first_waits: Entry,
-    /// Start of its current or last wait, on the instance's clock.
-    pub(crate) waits_since: AtomicU64,
+    /// Number of switches away from the microprocess, modulo 2^32: see [`Mp::count_switch`].
+    pub(crate) switches: AtomicU32,
     /// Version of its attributes: see [`crate::microprocess::attributes`].
     pub(crate) attributes_version: Cell<u64>,
     /// The scope that waits for its end.
     pub(crate) scope: AtomicPtr<ScopeHead>,
-    /// See [`crate::lifecycle::join`].
-    pub(crate) join: AtomicUsize,
-    /// The user's park token: see [`crate::api::thread::park`].
-    pub(crate) token: AtomicU32,
-    /// Number of the current timer. Timer entries with another number are stale.
-    pub(crate) timer: AtomicU32,
     /// When its timer is due, on the instance's clock. For reports.
     pub(crate) timer_at: AtomicU64,
     /// The next record in a pool, while this one is in a pool.
@@ -112,6 +110,7 @@ pub(crate) struct Mp {
     deadline: Cell<Option<Instant>>,
     /// Accounting for policies that are not static: see [`crate::priority::placement`].
     pub(crate) account: Cell<Account>,
+    /// Begins a cache line with the waits, which the end of a wait accesses.
     pub(crate) counters: Counters,
     pub(crate) own_attributes: OwnAttributes,
     pub(crate) slot_end: Cell<*mut u8>,
@@ -156,13 +155,8 @@ const _: () = assert!(
 const _: () = assert!(
     cfg!(loom) || std::mem::offset_of!(Mp, switches) / 64 == std::mem::offset_of!(Mp, level) / 64
 );
-// The end of a wait writes both.
-const _: () = assert!(
-    cfg!(loom)
-        || std::mem::offset_of!(Mp, first_waits) / 64 == std::mem::offset_of!(Mp, level) / 64
-            && (std::mem::offset_of!(Mp, first_waits) + size_of::<Entry>() - 1) / 64
-                == std::mem::offset_of!(Mp, level) / 64
-);
+// The end of a wait writes a part, which is within one line.
+const _: () = assert!(cfg!(loom) || std::mem::offset_of!(Mp, counters).is_multiple_of(64));
 
 /// Returns the number of bytes by which the top of a slot is shifted (cache colouring). Slots are
 /// whole pages apart. Unshifted, all records, block headers and stack tops would fall into the same
@@ -221,12 +215,6 @@ impl Mp {
         context.store(to, Ordering::Release);
     }
 
-    /// Returns what is counted of its waits.
-    #[inline(always)]
-    pub(crate) fn waits(&self) -> Waits<'_> {
-        Waits { are_used: &self.has_waits, first: &self.first_waits, further: &self.counters.waits }
-    }
-
     /// Counts a switch away from it. Its carrier only.
     #[inline(always)]
     pub(crate) fn count_switch(&self) {
@@ -267,7 +255,6 @@ impl Mp {
             is_counted: AtomicBool::new(false),
             has_waits: AtomicBool::new(false),
             has_deadline: Cell::new(false),
-            first_waits: Entry::new(),
             switches: AtomicU32::new(0),
             waits_since: AtomicU64::new(0),
             counters: Counters::new(),

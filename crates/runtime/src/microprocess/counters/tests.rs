@@ -2,30 +2,26 @@
 
 use super::*;
 
-/// What a record has for its waits.
-struct Record(AtomicBool, Entry, Counters);
+/// Waits and their mark.
+struct Marked(Waits, AtomicBool);
 
-impl Record {
-    fn new() -> Record {
-        Record(AtomicBool::new(false), Entry::new(), Counters::new())
-    }
-
-    fn waits(&self) -> Waits<'_> {
-        Waits { are_used: &self.0, first: &self.1, further: &self.2.waits }
+impl Marked {
+    fn new() -> Marked {
+        Marked(Waits::new(), AtomicBool::new(false))
     }
 
     fn count(&self, kind: u8, nanoseconds: u64) {
-        self.waits().count(kind, nanoseconds);
+        self.0.count(&self.1, kind, nanoseconds);
     }
 }
 
-fn waits(of: &Record) -> Vec<(u8, u64, u64)> {
-    of.waits().read().map(|one| (one.kind, one.count, one.nanoseconds)).collect()
+fn waits(of: &Marked) -> Vec<(u8, u64, u64)> {
+    of.0.read(&of.1).map(|one| (one.kind, one.count, one.nanoseconds)).collect()
 }
 
 #[test]
 fn kinds_are_counted_apart_until_the_entries_are_used_up() {
-    let all = Record::new();
+    let all = Marked::new();
     assert_eq!(waits(&all), []);
     for kind in [4, 10, 4, 2, 10, 10] {
         all.count(kind, 5);
@@ -43,7 +39,7 @@ fn kinds_are_counted_apart_until_the_entries_are_used_up() {
 
 #[test]
 fn negative_times_are_subtracted_and_never_shown() {
-    let all = Record::new();
+    let all = Marked::new();
     all.count(4, 3u64.wrapping_sub(10));
     assert_eq!(waits(&all), [(4, 1, 0)]);
     all.count(4, 10);
@@ -52,11 +48,11 @@ fn negative_times_are_subtracted_and_never_shown() {
 
 #[test]
 fn waits_of_an_earlier_life_are_not_seen() {
-    let all = Record::new();
+    let all = Marked::new();
     for kind in [4, 10, 2] {
         all.count(kind, 5);
     }
-    all.0.store(false, Ordering::Relaxed);
+    all.1.store(false, Ordering::Relaxed);
     assert_eq!(waits(&all), []);
     all.count(10, 1);
     all.count(4, 2);
