@@ -86,7 +86,7 @@ fn profile_finds_the_split_of_three_loops() {
         return;
     }
     let folder = Folder::new(test);
-    let (file, profile) = profile_of_child(&folder, test);
+    let (_, profile) = profile_of_child(&folder, test);
     let samples: i64 = profile.sample.iter().map(|one| one.value[0]).sum();
     assert!(samples >= SAMPLES, "{samples}");
     let (sums, total) = sums(&profile);
@@ -104,7 +104,20 @@ fn profile_finds_the_split_of_three_loops() {
     }
     let named = time_of_name(&profile, "loops");
     assert!(named >= all, "{named} of {all}");
+}
 
+/// The first call of the tool builds it, which takes minutes.
+#[test]
+fn go_tool_pprof_reads_a_profile() {
+    let test = "cpu::go_tool_pprof_reads_a_profile";
+    if process::is_child(test) {
+        return compute(USED / 8);
+    }
+    if one_to_one(test) {
+        return;
+    }
+    let folder = Folder::new(test);
+    let (file, _) = profile_of_child(&folder, test);
     let go = Command::new("go").args(["tool", "pprof", "-top", "-cum", &file]).output();
     match go {
         Ok(output) if output.status.success() => {

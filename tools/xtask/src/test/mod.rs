@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     for number in rows {
         let name = ROWS[number].name(designs);
         println!("row {number} of the matrix (ROW=n names another): {name}");
-        jobs.extend(plan::row(number, &ROWS[number], designs, &binaries));
+        jobs.extend(plan::row(number, &ROWS[number], designs, &binaries, args.matrix));
     }
     if args.list {
         return list(&jobs);
@@ -140,7 +140,7 @@ pub fn run_matrix(report: &mut Report) -> Result<(), Failure> {
         jobs.push(job);
     }
     for number in allowed_rows(report)? {
-        jobs.extend(plan::row(number, &ROWS[number], Designs::All, &binaries));
+        jobs.extend(plan::row(number, &ROWS[number], Designs::All, &binaries, true));
     }
     run_jobs(jobs, report);
     documentation(report, BuildSet::Everything)

@@ -26,8 +26,10 @@ const MANY_GATES: &str = "bad_input::hundred_thousand_gates_can_be_served";
 
 /// Tests that `make test` omits and `make check` runs: larger or alternative versions of other
 /// tests that take minutes.
-const THOROUGH: [(&str, &[&str]); 2] = [
+const THOROUGH: [(&str, &[&str]); 3] = [
     ("kumihimo-tests/gates", &[MANY_GATES]),
+    // Go builds its tool first.
+    ("kumi/profile", &["cpu::go_tool_pprof_reads_a_profile"]),
     // Real workloads (git, tar, make, rsync, sqlite3) with this repository, half a minute of CPU
     // time each: those in the organisations other than the default, and with options that the
     // conformance suite has in every run. `with_little_memory` has kernel threads.
@@ -43,6 +45,13 @@ const THOROUGH: [(&str, &[&str]); 2] = [
             "work::on_the_host_sequentially",
         ],
     ),
+];
+
+/// Tests that a row omits in `make test`, which has run them on the defaults: with the slowest
+/// mechanisms they take minutes.
+const ON_DEFAULTS: [(&str, &[&str]); 2] = [
+    ("kumihimo-tests/events", &["many::ten_blocked_of_ten_thousand_stall_no_one"]),
+    ("kumihimo-tests/leaks", &["million_microprocesses_leak_nothing"]),
 ];
 
 /// Integration tests on which the event source has no effect unless it is off.
@@ -73,10 +82,8 @@ fn without(tests: &[&str]) -> Vec<String> {
 pub fn defaults(binaries: &[Binary], thorough: bool) -> Vec<Job> {
     let mut jobs: Vec<Job> =
         binaries.iter().map(|binary| job(&binary.package, binary, &[])).collect();
-    for job in jobs.iter_mut().filter(|_| !thorough) {
-        let name = job.binary.name();
-        let skipped = THOROUGH.iter().filter(|(program, _)| *program == name);
-        job.arguments = skipped.flat_map(|(_, tests)| without(tests)).collect();
+    if !thorough {
+        jobs.iter_mut().for_each(|job| omit(job, &THOROUGH));
     }
     let minimal = [("KUMI_TEST_SCHEDULER".to_owned(), "minimal".to_owned())];
     for binary in binaries.iter().filter(|binary| binary.name() == "kumihimo-tests/events") {
@@ -88,15 +95,30 @@ pub fn defaults(binaries: &[Binary], thorough: bool) -> Vec<Job> {
     jobs
 }
 
-/// The suites that a row of the matrix affects, in a build with these designs.
-pub fn row(number: usize, row: &Row, designs: Designs, binaries: &[Binary]) -> Vec<Job> {
+/// Has `job` skip the tests that the list names for its program.
+fn omit(job: &mut Job, lists: &[(&str, &[&str])]) {
+    let name = job.binary.name();
+    let tests = lists.iter().filter(|(program, _)| *program == name);
+    job.arguments.extend(tests.flat_map(|(_, tests)| without(tests)));
+}
+
+/// The suites that a row of the matrix affects, in a build with these designs. Without some long
+/// tests unless `thorough`.
+pub fn row(
+    number: usize,
+    row: &Row,
+    designs: Designs,
+    binaries: &[Binary],
+    thorough: bool,
+) -> Vec<Job> {
     let suite = format!("row {number}: {}", row.name(designs));
     let environment = row.environment(designs);
     let chosen = binaries.iter().filter(|binary| reaches(row, designs, binary));
     let mut jobs: Vec<Job> = chosen.map(|binary| job(&suite, binary, &environment)).collect();
     for job in &mut jobs {
-        if job.binary.name() == "kumihimo-tests/gates" {
-            job.arguments = without(&[MANY_GATES]);
+        omit(job, &[("kumihimo-tests/gates", &[MANY_GATES])]);
+        if !thorough {
+            omit(job, &ON_DEFAULTS);
         }
     }
     jobs
@@ -147,7 +169,7 @@ mod tests {
 
     fn chosen(number: usize, names: &[&str]) -> Vec<String> {
         let binaries: Vec<Binary> = names.iter().copied().map(binary).collect();
-        row(number, &ROWS[number], Designs::All, &binaries)
+        row(number, &ROWS[number], Designs::All, &binaries, true)
             .iter()
             .map(|job| job.binary.name())
             .collect()
@@ -165,7 +187,7 @@ mod tests {
     fn locking_of_a_row_reaches_the_table_only_where_the_build_has_it() {
         let sync = [binary("kumihimo-sync/lib")];
         for (designs, jobs) in [(Designs::All, 1), (Designs::Default, 0)] {
-            assert_eq!(row(3, &ROWS[3], designs, &sync).len(), jobs, "{designs:?}");
+            assert_eq!(row(3, &ROWS[3], designs, &sync, true).len(), jobs, "{designs:?}");
         }
     }
 
@@ -197,6 +219,15 @@ mod tests {
             defaults(&binaries, false).into_iter().map(|job| job.suite).collect();
         let wanted = ["kumihimo-tests", "kumi", "conformance of the minimal scheduler"];
         assert_eq!(suites, wanted);
+    }
+
+    #[test]
+    fn row_omits_what_takes_minutes_unless_the_run_is_thorough() {
+        let binaries = [binary("kumihimo-tests/leaks")];
+        let arguments =
+            |thorough| row(3, &ROWS[3], Designs::All, &binaries, thorough)[0].arguments.clone();
+        assert!(arguments(true).is_empty());
+        assert_eq!(arguments(false), ["--exact", "--skip", "million_microprocesses_leak_nothing"]);
     }
 
     #[test]
