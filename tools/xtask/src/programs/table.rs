@@ -64,7 +64,7 @@ const JAVA: &[(&str, &str)] =
 const JAVA_VERSION: &str = "java -version 2>&1 | sed 's/.*version \"//; s/\".*//'";
 const PYTHON: &[(&str, &str)] = &[("python3", "python3")];
 const PYTHON_TESTS: &[(&str, &str)] =
-    &[("python3", "python3"), (PYTHON_TEST_PROBE, "libpython3-testsuite")];
+    &[("python3", "python3"), (PYTHON_TEST_PROBE, "libpython3.*-testsuite")];
 /// Not a command but a probe: succeeds if CPython's own tests are there.
 const PYTHON_TEST_PROBE: &str = "!python3 -c 'import test.test_threading'";
 const PYTHON_VERSION: &str = "python3 --version | sed 's/Python //'";
