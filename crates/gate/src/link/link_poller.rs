@@ -149,7 +149,7 @@ impl LinkPoller {
         client::connect(machine, &self.descriptors, hello, within)
     }
 
-    /// Begins the link whose other side has let us in: `opened` is given this side's hold of it,
+    /// Begins the link that the other side has accepted. `opened` gets this side's reference to it,
     /// and returns the receiver of its notifications.
     ///
     /// # Errors
