@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use kumihimo_arch::overflow;
 use kumihimo_policy::{Feedback, RoundRobin};
-use kumihimo_runtime::runtime::{Builder, Mode, OnDeadlock, mode};
+use kumihimo_runtime::runtime::{Builder, Events, Mode, OnDeadlock, Runtime, mode};
 
 use crate::lock::lot;
 use crate::real::libc;
@@ -38,16 +38,7 @@ fn start_once() -> bool {
         if !phase::is_linked() {
             prepare();
         }
-        // A program whose threads all wait may go on when a signal arrives, or another process
-        // writes to memory that it shares.
-        let builder = Builder::new().on_deadlock(OnDeadlock::Ignore);
-        let builder = match options::get().round_robin {
-            true => builder.policy(RoundRobin::default()),
-            // Threads that wait come first: those of a server that answer, before those that
-            // compute.
-            false => builder.policy(Feedback::with_quantum(FIRST_QUANTUM, DELAY)),
-        };
-        let failure = match little_room().map_or_else(|| builder.build(), Err) {
+        let failure = match little_room().map_or_else(build, Err) {
             Ok(runtime) => {
                 // It ends with the process.
                 std::mem::forget(runtime);
@@ -71,14 +62,46 @@ fn start_once() -> bool {
                 unsafe { libc::_exit(125) }
             }
             Some(why) => {
-                let name = if phase::is_linked() { "kumihimo" } else { "kumi run" };
-                eprintln!("{name}: {why}; the program's threads are kernel threads");
+                eprintln!("{}: {why}; the program's threads are kernel threads", speaker());
                 Phase::Off
             }
         };
         begin(state);
     });
     phase::has_started()
+}
+
+fn builder() -> Builder {
+    // A program whose threads all wait may go on when a signal arrives, or another process writes
+    // to memory that it shares.
+    let builder = Builder::new().on_deadlock(OnDeadlock::Ignore);
+    match options::get().round_robin {
+        true => builder.policy(RoundRobin::default()),
+        // Threads that wait come first: those of a server that answer, before those that compute.
+        false => builder.policy(Feedback::with_quantum(FIRST_QUANTUM, DELAY)),
+    }
+}
+
+/// Builds the runtime with the requested event source, or else with the best one that the process
+/// may use: a server may give up its privileges in a child before it creates threads there.
+fn build() -> io::Result<Runtime> {
+    let refused = match builder().build() {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => error,
+        built => return built,
+    };
+    // Not `off`, with which each wait that the runtime does not know holds a virtual processor.
+    for other in [Events::Perf, Events::Watch] {
+        if let Ok(runtime) = builder().events(other).build() {
+            eprintln!("{}: {refused}; event source {} is used", speaker(), other.name());
+            return Ok(runtime);
+        }
+    }
+    Err(refused)
+}
+
+/// The begin of a line on standard error.
+fn speaker() -> &'static str {
+    if phase::is_linked() { "kumihimo" } else { "kumi run" }
 }
 
 /// What comes before the runtime installs handlers of its own, which call earlier ones.

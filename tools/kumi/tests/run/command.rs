@@ -350,6 +350,18 @@ fn low_limits_leave_the_program_its_threads() {
     }
 }
 
+/// The event source that the environment requests refuses a process without root's rights.
+#[test]
+fn refused_event_source_is_replaced_by_another() {
+    let test = "command::refused_event_source_is_replaced_by_another";
+    let Some(built) = Built::new(test, "given_up.c") else { return };
+    let ended = run(test, built.by_kumi(&["--strict"]).env("KUMI_EVENTS", "bpf"));
+    assert_eq!((ended.status.code(), &*ended.stdout), (Some(0), "ok\n"), "{}", ended.told());
+    let other = ["perf", "watch"].map(|source| format!("event source {source} is used\n"));
+    assert!(other.iter().any(|line| ended.stderr.contains(line)), "{}", ended.told());
+    assert_eq!(threads(&ended), Some((1, 1)), "{}", ended.told());
+}
+
 #[test]
 fn unusable_runtime_directory_stops_no_program() {
     let test = "command::unusable_runtime_directory_stops_no_program";
