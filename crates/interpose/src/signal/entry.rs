@@ -4,7 +4,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::signal_mask::NEVER_BLOCKED;
-use kumihimo_runtime::signals::{call_back, interrupts_program, is_on_runtimes_thread};
+use kumihimo_runtime::signals::{
+    call_back, interrupts_program, is_on_runtimes_thread, leave_permit,
+};
 
 use crate::real::libc;
 use crate::signal::kick;
@@ -69,18 +71,30 @@ pub(super) unsafe extern "C-unwind" fn entry(signal: c_int, info: *mut Info, con
             // SAFETY: as above.
             unsafe { run(own, signal, &raw mut taken, context) };
         }
-    } else if is_kick {
-        // It waits in the queue of its thread, which looks there at the end of its section.
+        return;
+    }
+    if is_kick {
+        // The signal waits in the queue of its thread, which looks there at the end of its section.
         call_back();
-    } else if is_program {
-        // At the end of the section, or when the wait has ended.
-        if own.queue.add(signal, told)
-            && let Some(waiter) = own.waiter()
-        {
-            waiter.wake();
+        // After a handler with SA_RESTART the kernel goes on with the futex(2) in which a kernel
+        // thread waits. The sender has woken a microprocess.
+        if !is_on_runtimes_thread() {
+            end_wait(own);
         }
-    } else {
+    } else if !is_program {
         aside::put(signal, told);
+    } else if own.queue.add(signal, told) {
+        // It is handled at the end of the section, or when the wait has ended.
+        end_wait(own);
+    }
+}
+
+/// Ends the wait of the calling thread, or its next one.
+fn end_wait(own: &Signals) {
+    if is_on_runtimes_thread() {
+        leave_permit();
+    } else if let Some(waiter) = own.waiter() {
+        waiter.wake();
     }
 }
 

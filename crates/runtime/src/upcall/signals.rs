@@ -61,6 +61,18 @@ pub fn call_back() {
     kt.slot().pending.fetch_or(Event::Changed.bit(), Ordering::SeqCst);
 }
 
+/// Leaves the calling microprocess a permit, so that its next wait ends at once. Async-signal-safe.
+///
+/// For a signal handler, in which [`Waiter::wake`] must not be called: that ends a section without
+/// events, where the caller can be moved to another kernel thread. sigreturn(2) would then set the
+/// alternate stack of the former kernel thread there, and two threads would share it.
+pub fn leave_permit() {
+    if let Some(mp) = gs_record::current_mp() {
+        // It runs, so there is nothing to queue.
+        let _permit = mp.reference().wake();
+    }
+}
+
 /// Interrupts a microprocess: its wait ends, or its next one does if it does not wait. Returns the
 /// ID of the kernel thread on which it runs, in user mode or in the kernel; that thread may run
 /// something else by now. `None` for one that waits or is queued, and for a kernel thread.

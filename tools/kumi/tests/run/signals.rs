@@ -24,6 +24,11 @@ fn signals_of_the_process_find_a_thread() {
 }
 
 #[test]
+fn waiting_first_thread_handles_what_another_received() {
+    agree("signals::waiting_first_thread_handles_what_another_received", "restarted.c");
+}
+
+#[test]
 fn handlers_may_post_and_write_at_any_time() {
     agree("signals::handlers_may_post_and_write_at_any_time", "storm.c");
 }
