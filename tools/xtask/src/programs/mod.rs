@@ -90,6 +90,8 @@ pub fn check(report: &mut Report) -> Result<(), Failure> {
 
 fn run_table(args: &Args, report: &mut Report) -> Result<(), Failure> {
     let kumi = build(args.release)?;
+    // Here: the sources may change while the programs run.
+    let build_name = build_name(args.release)?;
     let sources = other_sources(args, &kumi, report)?;
     let mut records = page::read()?;
     for program in TABLE {
@@ -107,7 +109,10 @@ fn run_table(args: &Args, report: &mut Report) -> Result<(), Failure> {
             load_seconds: seconds,
             folder: scratch.0.clone(),
         };
-        let record = run_program(program, args, &sources, &bench, report)?;
+        let version = version(program);
+        println!("== {} {version}", program.name);
+        let record = Record::new(version, build_name.clone());
+        let record = run_program(program, record, args, &sources, &bench, report)?;
         if args.page {
             records.insert(program.name.to_owned(), record);
             page::write(&records)?;
@@ -216,16 +221,15 @@ fn version(program: &Program) -> String {
     text.unwrap_or_default().lines().next().unwrap_or("?").trim().to_owned()
 }
 
-/// Runs one program in all ways.
+/// Runs one program in all ways, and adds the outcomes to its record.
 fn run_program(
     program: &Program,
+    mut record: Record,
     args: &Args,
     sources: &[String],
     bench: &dyn Fn(u64) -> Bench,
     report: &mut Report,
 ) -> Result<Record, Failure> {
-    println!("== {} {}", program.name, version(program));
-    let mut record = Record::new(version(program), build_name(args.release)?);
     // As long as the longest run, because a long load may change what the program does.
     let plain = trial::run(&bench(args.load_seconds), program, &How::Plain)?;
     println!("{} plainly: {:.1} s", program.name, plain.time.as_secs_f64());
