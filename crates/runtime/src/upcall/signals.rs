@@ -14,6 +14,7 @@ use kumihimo_events::barrier;
 use kumihimo_events::sched::Event;
 
 use crate::kernel_thread::gs_record::{self, KernelThread, Standing, standing};
+use crate::microprocess::protocol::state::Wake;
 use crate::microprocess::waiter::{Waiter, Who};
 use crate::scheduler::instance;
 use crate::scheduler::thread_place;
@@ -68,8 +69,9 @@ pub fn call_back() {
 /// alternate stack of the former kernel thread there, and two threads would share it.
 pub fn leave_permit() {
     if let Some(mp) = gs_record::current_mp() {
-        // It runs, so there is nothing to queue.
-        let _permit = mp.reference().wake();
+        // It runs, or waits on this kernel thread by its parker: there is nothing to queue.
+        let done = mp.reference().wake();
+        debug_assert!(done != Wake::Queue, "a microprocess that has interrupted itself is parked");
     }
 }
 
