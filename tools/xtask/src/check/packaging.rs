@@ -149,15 +149,15 @@ pub fn deb() -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the image where podman, buildah or docker runs. Elsewhere it prints what is missing and
-/// succeeds.
+/// Builds the image where podman, buildah or docker runs and has the base image, or can fetch it.
+/// Elsewhere it prints what is missing and succeeds.
 pub fn container() -> Result<ExitCode, Failure> {
     let Some(builder) = ["podman", "buildah", "docker"].into_iter().find(|name| runs(name)) else {
         println!("container: skipped: no podman, buildah or docker runs here");
         return Ok(ExitCode::SUCCESS);
     };
     let image = base_image(&workspace::root().join("Containerfile"))?;
-    if !quiet(program(builder).args(["pull", &image])) {
+    if !quiet(program(builder).args(["pull", &image])) && !has_image(builder, &image) {
         println!("container: skipped: {builder} cannot fetch {image}");
         return Ok(ExitCode::SUCCESS);
     }
@@ -168,6 +168,14 @@ pub fn container() -> Result<ExitCode, Failure> {
 /// Whether the builder's service answers, and not only its command exists.
 fn runs(builder: &str) -> bool {
     quiet(program(builder).arg("info"))
+}
+
+/// Whether the builder has the image already, fetched earlier or imported where there is no
+/// network.
+fn has_image(builder: &str, image: &str) -> bool {
+    let inspect: &[&str] =
+        if builder == "buildah" { &["inspect", "--type", "image"] } else { &["image", "inspect"] };
+    quiet(program(builder).args(inspect).arg(image))
 }
 
 /// The image of the first `FROM` line.
