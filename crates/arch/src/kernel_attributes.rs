@@ -126,6 +126,13 @@ pub fn tick() -> u64 {
     call(libc::SYS_clock_getres, arguments).map_or(0, |_| time.tv_nsec as u64)
 }
 
+/// Returns the time of `CLOCK_MONOTONIC_COARSE` in nanoseconds; clock_gettime(2). It is up to one
+/// [`tick`] old. Async-signal-safe.
+#[must_use]
+pub fn coarse_time() -> u64 {
+    clock(libc::CLOCK_MONOTONIC_COARSE).unwrap_or(0)
+}
+
 /// Returns the CPU time of kernel thread `tid` of this process in nanoseconds, or `None` if it has
 /// ended; pthread_getcpuclockid(3). Async-signal-safe.
 #[must_use]

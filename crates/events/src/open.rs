@@ -18,6 +18,7 @@ use crate::handoff::park_word::ParkWord;
 use crate::handoff::return_queue::Waiter;
 use crate::linux::wakeup::EpollWaker;
 use crate::pool::kernel::{Kernel, Settings};
+use crate::pool::pending_starts::PendingStarts;
 use crate::pool::poll::CALL;
 use crate::pool::ready_list::Pool;
 use crate::pool::record::Recorder;
@@ -83,12 +84,14 @@ impl Kernel {
             reported_no_barrier: AtomicBool::new(false),
             concurrency: AtomicUsize::new(settings.concurrency),
             spares: AtomicUsize::new(0),
-            pool: Mutex::new(Pool::new(page.slots())),
+            pool: Mutex::new(Pool::new(page.slots(), settings.vps)),
             watchdog: Watchdog::new(settings.vps, page.slots()),
             watchdog_thread: run,
             waiters: (0..=page.slots()).map(|_| Waiter::new()).collect(),
             page,
             ended: Condvar::new(),
+            requested: Condvar::new(),
+            pending_starts: PendingStarts::default(),
             poller: AtomicU32::new(0),
             carriers: Carriers::new(settings.vps),
             park_words: (0..settings.vps).map(|vp| ParkWord::new(vp >= carried)).collect(),

@@ -5,7 +5,8 @@
 //! - `interface`: the kernel's half, a kernel thread, and the user scheduler's side (P0, 3.1).
 //! - `observe`: counters, samples, and whether a waiter's VP can still come.
 //! - `requests`: calls of the user scheduler, and the supervision of it.
-//! - `spare`: a kernel thread without a VP: its life, its polls, and its claim of a sleeper's VP.
+//! - `spare`: a kernel thread without a VP: its start, its life, its polls, and its claim of a
+//!   sleeper's VP.
 //! - [`trap`]: the signal handlers.
 //!
 //! Reports of an event source flow into the pool, calls of the user scheduler flow out. The room
@@ -23,4 +24,4 @@ pub use observe::counts;
 pub use requests::unparker::Unparker;
 pub(crate) use spare::poll;
 pub use state::record;
-pub(crate) use state::{ready_list, timekeeper};
+pub(crate) use state::{pending_starts, ready_list, timekeeper};

@@ -25,6 +25,7 @@ use crate::handoff::return_queue::Waiter;
 use crate::handoff::slot::{NO_PRIORITY, Slot};
 use crate::linux::limit::Limit;
 use crate::linux::wakeup::EpollWaker;
+use crate::pool::pending_starts::PendingStarts;
 use crate::pool::ready_list::Pool;
 use crate::pool::record::{Record, Recorder, Step};
 use crate::pool::sched::UserScheduler;
@@ -82,6 +83,9 @@ pub struct Kernel {
     pub(crate) spares: AtomicUsize,
     pub(crate) pool: Mutex<Pool>,
     pub(crate) ended: Condvar,
+    /// Notified when a start is requested from the starter, and when the pool is dismissed.
+    pub(crate) requested: Condvar,
+    pub(crate) pending_starts: PendingStarts,
     /// The slot of the thread that polls for a source that does not report by itself; 0: none.
     pub(crate) poller: AtomicU32,
     pub(crate) carriers: Carriers,
@@ -131,11 +135,11 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// Returns whether a kernel thread waits in the pool or is starting. The result may be out of
-    /// date. Async-signal-safe.
+    /// Returns whether a kernel thread waits in the pool or is starting without delay. The result
+    /// may be out of date. Async-signal-safe.
     #[must_use]
     pub fn has_spare(&self) -> bool {
-        self.spares.load(Ordering::Relaxed) != 0
+        self.spares.load(Ordering::Relaxed) > self.pending_starts.delayed()
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pool> {

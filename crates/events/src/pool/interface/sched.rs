@@ -162,7 +162,7 @@ pub trait UserScheduler: Send + Sync {
     /// Notes that the last kernel thread has left the pool and no other can be started. The carrier
     /// of a VP for which a thread waits may then sleep
     /// ([`Kernel::release_waiters`](crate::Kernel::release_waiters)). Called on a kernel thread of
-    /// the pool.
+    /// the pool, or on the one that starts those.
     fn no_spare(&self) {}
 
     /// Notes that the descriptor that [`Kernel::watch_once`](crate::Kernel::watch_once) watches for

@@ -7,11 +7,12 @@ use crate::linux::watch::{self, Tid, WaitSite};
 use crate::pool::kernel::Kernel;
 
 impl Kernel {
-    /// Returns whether the last attempt to start a kernel thread failed and the pool is empty. The
-    /// result is a snapshot. Async-signal-safe.
+    /// Returns whether the last attempt to start a kernel thread failed or is delayed, and the pool
+    /// is empty. The result is a snapshot. Async-signal-safe.
     #[must_use]
     pub fn is_short_of_threads(&self) -> bool {
-        self.is_short.load(Ordering::Relaxed) && !self.has_spare()
+        (self.is_short.load(Ordering::Relaxed) || self.pending_starts.delayed() != 0)
+            && !self.has_spare()
     }
 
     /// Returns whether kernel threads are short and a VP other than `vp` has no carrier, or a

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kumihimo_arch::{kernel_attributes, signal_mask};
@@ -34,7 +35,7 @@ fn in_source(kind: Kind, e: &io::Error) -> io::Error {
 
 /// Aborts the process when a kernel thread of the pool panics: the VP that it carries, or the
 /// reports that it waits for, would be lost.
-struct AbortOnPanic;
+pub(super) struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
@@ -45,8 +46,23 @@ impl Drop for AbortOnPanic {
 }
 
 impl Kernel {
-    /// Starts one more kernel thread, which begins in the pool.
+    /// Starts one more kernel thread, which begins in the pool. The caller waits for the allocator,
+    /// and keeps the pool's lock: a thread that leaves the pool calls
+    /// [`request_start`](Kernel::request_start) instead.
     pub(crate) fn start(self: &Arc<Kernel>, pool: &mut Pool) -> io::Result<()> {
+        let index = self.reserve(pool)?;
+        let started = self.spawn(index);
+        self.is_short.store(started.is_err(), Ordering::Relaxed);
+        let thread = started.inspect_err(|_| self.cancel(pool, index))?;
+        // Drop the handles of ended threads, so that the list does not grow with the number of
+        // blocks.
+        pool.handles.retain(|thread| !thread.is_finished());
+        pool.handles.push(thread);
+        Ok(())
+    }
+
+    /// Takes a slot for a kernel thread to start, which counts as waiting in the pool.
+    pub(crate) fn reserve(&self, pool: &mut Pool) -> io::Result<u32> {
         let slot = if pool.threads < self.limit.threads { pool.free_slots.pop() } else { None };
         let Some(index) = slot else {
             self.is_short.store(true, Ordering::Relaxed);
@@ -54,27 +70,25 @@ impl Kernel {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
         };
         self.high.fetch_max(index, Ordering::Relaxed);
+        pool.threads += 1;
+        self.enter_waiting(pool);
+        Ok(index)
+    }
+
+    /// Reverts [`reserve`](Kernel::reserve).
+    pub(crate) fn cancel(&self, pool: &mut Pool, index: u32) {
+        self.leave_waiting(pool);
+        pool.threads -= 1;
+        pool.free_slots.push(index);
+        self.ended.notify_all();
+    }
+
+    /// Starts the kernel thread of a reserved slot.
+    pub(crate) fn spawn(self: &Arc<Kernel>, index: u32) -> io::Result<JoinHandle<()>> {
         let kernel = self.clone();
         // The user scheduler sets another mask when the thread carries something.
         let builder = std::thread::Builder::new().name("kumihimo".into()).stack_size(KERNEL_STACK);
-        let started = signal_mask::spawn_blocked(builder, move || kernel.live(index));
-        match started {
-            Ok(handle) => {
-                self.is_short.store(false, Ordering::Relaxed);
-                pool.threads += 1;
-                self.enter_waiting(pool);
-                // Drop the handles of ended threads, so that the list does not grow with the number
-                // of blocks.
-                pool.handles.retain(|t| !t.is_finished());
-                pool.handles.push(handle);
-                Ok(())
-            }
-            Err(e) => {
-                self.is_short.store(true, Ordering::Relaxed);
-                pool.free_slots.push(index);
-                Err(e)
-            }
-        }
+        signal_mask::spawn_blocked(builder, move || kernel.live(index))
     }
 
     /// Counts a failure to start a kernel thread, and prints the first one.
@@ -202,11 +216,8 @@ impl Kernel {
                 self.ensure_spare(&mut pool);
                 let was_last = pool.available() == 0;
                 drop(pool);
-                if was_last
-                    && self.waiter_count.load(Ordering::Relaxed) != 0
-                    && let Some(scheduler) = self.user()
-                {
-                    scheduler.no_spare();
+                if was_last {
+                    self.report_no_spare();
                 }
                 // Wake another thread for the other ready VPs, or to poll in the caller's place.
                 if more || self.needs_poll() {
@@ -262,10 +273,10 @@ impl Kernel {
         }
         if pool.available() < wanted {
             // On failure, microprocesses that block keep their VPs until they return.
-            let _ = self.start(pool).inspect_err(|e| self.exhausted(e));
+            let _ = self.request_start(pool).inspect_err(|e| self.exhausted(e));
         } else if pool.available() == 0 && self.may_be_called(pool) {
             // On failure, the next thread that enters the pool carries the VP.
-            let _ = self.start(pool);
+            let _ = self.request_start(pool);
         }
     }
 
@@ -281,6 +292,7 @@ impl Kernel {
     /// VP down.
     pub fn dismiss(&self) {
         self.lock().dismissed = true;
+        self.requested.notify_all();
         // Each ending thread wakes the next one.
         self.wake_one();
     }
@@ -300,15 +312,18 @@ impl Kernel {
         pool.threads
     }
 
-    /// Joins the watchdog and the kernel threads that have ended or are about to end. Blocks until
-    /// they have.
+    /// Joins the watchdog, the starter, and the kernel threads that have ended or are about to end.
+    /// Blocks until they have.
     pub fn join(&self) {
         self.watchdog.join();
+        let starter = self.lock().starter.take();
+        // A panic of the starter aborts the process.
+        let started = starter.and_then(|starter| starter.join().ok()).unwrap_or_default();
         let mut pool = self.lock();
         let all_ended = pool.threads == 0;
         let handles = std::mem::take(&mut pool.handles);
         drop(pool);
-        for handle in handles {
+        for handle in handles.into_iter().chain(started) {
             // A kernel thread decrements `threads` as its last step, so that it ends within
             // microseconds.
             if all_ended || handle.is_finished() {

@@ -2,5 +2,6 @@
 
 mod life;
 pub(crate) mod poll;
+pub(crate) mod starter;
 mod take_over;
 mod tick;

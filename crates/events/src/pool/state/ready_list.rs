@@ -31,13 +31,22 @@ pub(crate) struct Pool {
     /// up.
     pub(crate) stuck: usize,
     pub(crate) free_slots: Vec<u32>,
+    /// Slots of the kernel threads that the starter is to start.
+    pub(crate) requested: Vec<u32>,
+    /// Returns the handles of the kernel threads that it has started.
+    pub(crate) starter: Option<JoinHandle<Vec<JoinHandle<()>>>>,
+    /// Handles of the kernel threads that others have started.
     pub(crate) handles: Vec<JoinHandle<()>>,
 }
 
 impl Pool {
-    pub(crate) fn new(slots: u32) -> Pool {
+    /// Returns a pool that keeps its ready list without allocating.
+    pub(crate) fn new(slots: u32, vps: u32) -> Pool {
         // Slots are taken from the end: low indices first, so that few pages are in use.
-        Pool { free_slots: (1..=slots).rev().collect(), ..Pool::default() }
+        let free_slots = (1..=slots).rev().collect();
+        let ready = BinaryHeap::with_capacity(vps as usize);
+        let requested = Vec::with_capacity(vps as usize + 1);
+        Pool { free_slots, ready, requested, ..Pool::default() }
     }
 
     pub(crate) fn next_lent(&mut self) -> Option<u32> {
