@@ -27,6 +27,8 @@ macro_rules! names {
             thrd_exit
             thrd_sleep
             thrd_yield
+            // Processes.
+            __register_atfork
             // Locks.
             pthread_mutex_lock
             pthread_mutex_trylock

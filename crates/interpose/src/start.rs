@@ -4,6 +4,7 @@
 //! its [`report`]; [`linked`]: this crate inside the program.
 
 pub(crate) mod count;
+mod fork;
 pub(crate) mod linked;
 pub(crate) mod options;
 pub(crate) mod phase;
@@ -17,7 +18,6 @@ use kumihimo_arch::overflow;
 use kumihimo_policy::{Feedback, RoundRobin};
 use kumihimo_runtime::runtime::{Builder, Events, Mode, OnDeadlock, Runtime, mode};
 
-use crate::lock::lot;
 use crate::real::libc;
 use crate::start::phase::Phase;
 use crate::thread::{last, scheduling};
@@ -106,8 +106,7 @@ fn speaker() -> &'static str {
 
 /// What comes before the runtime installs handlers of its own, which call earlier ones.
 pub(crate) fn prepare() {
-    // SAFETY: the functions are static.
-    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+    fork::register();
     descriptor::open::note_inherited();
     descriptor::open::make_room();
     scheduling::note_class();
@@ -151,26 +150,4 @@ fn little_room() -> Option<io::Error> {
             limit.rlim_cur >> 20
         ))
     })
-}
-
-unsafe extern "C" fn before_fork() {
-    if let Some(heap) = options::heap() {
-        (heap.hold)();
-    }
-}
-
-unsafe extern "C" fn after_fork() {
-    if let Some(heap) = options::heap() {
-        (heap.release)();
-    }
-}
-
-/// A child of fork(2) has one thread, which is a kernel thread, and no runtime.
-unsafe extern "C" fn in_child() {
-    if let Some(heap) = options::heap() {
-        (heap.release)();
-    }
-    lot::forget();
-    signal::process::forget();
-    phase::set(Phase::Off);
 }

@@ -29,6 +29,13 @@ pub(crate) unsafe fn syscall(
 }
 
 unsafe extern "C" {
+    #[link_name = "__wrap___register_atfork"]
+    pub(crate) fn __register_atfork(
+        before: Option<unsafe extern "C" fn()>,
+        after: Option<unsafe extern "C" fn()>,
+        in_child: Option<unsafe extern "C" fn()>,
+        library: *mut c_void,
+    ) -> c_int;
     #[link_name = "__wrap_pthread_join"]
     pub(crate) fn pthread_join(thread: pthread_t, value: *mut *mut c_void) -> c_int;
     #[link_name = "__wrap_pthread_tryjoin_np"]

@@ -215,6 +215,11 @@ impl KernelThread {
         self.guard.get() != 0
     }
 
+    /// Whether the caller, which has begun a guard, is in another one as well.
+    pub(crate) fn is_guarded_twice(&self) -> bool {
+        self.guard.get() > 1
+    }
+
     /// Whether a signal handler of the runtime runs here.
     pub(crate) fn is_in_handler(&self) -> bool {
         self.in_handler.get()

@@ -190,16 +190,20 @@ fn deliver_events() {
         if standing() == Standing::Foreign {
             return;
         }
-        // SAFETY: not foreign: GS is set.
-        if standing() == Standing::Sticky && !unsafe { KernelThread::here() }.is_in_handler() {
-            // If a recall raised the event, the caller is on a VP from here.
-            drop(sticky_return::return_if_recalled());
+        if standing() == Standing::Sticky {
+            // SAFETY: not foreign: GS is set.
+            let kt = unsafe { KernelThread::here() };
+            if !kt.is_in_handler() && !kt.is_guarded() {
+                // If a recall raised the event, the caller is on a VP from here.
+                drop(sticky_return::return_if_recalled());
+            }
         }
         // SAFETY: not foreign: GS is set.
         let kt = unsafe { KernelThread::begin_guard() };
-        // No switch in a handler or without a VP. The events stay pending until the microprocess
-        // next enters the runtime.
-        let may_switch = standing() == Standing::OnVp && !kt.is_in_handler();
+        // No switch in a handler, without a VP, or by the holder of a lock of `arch`. The events
+        // stay pending until the microprocess next enters the runtime.
+        let may_switch =
+            standing() == Standing::OnVp && !kt.is_in_handler() && !kt.is_guarded_twice();
         let raised = if may_switch {
             kt.events().take_raised()
         } else {

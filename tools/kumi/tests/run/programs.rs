@@ -150,6 +150,11 @@ fn child_of_a_fork_goes_on() {
 }
 
 #[test]
+fn handlers_of_a_fork_may_wait() {
+    agree("programs::handlers_of_a_fork_may_wait", "fork_handlers.c");
+}
+
+#[test]
 fn endless_loops_are_preempted() {
     agree("programs::endless_loops_are_preempted", "loops.c");
 }

@@ -52,9 +52,10 @@ pub(crate) use glibc::next_symbol::{next, next_sigaction};
 
 mod inner;
 pub(super) mod interpose;
+use interpose::dlopen;
 pub use interpose::dlopen::while_linking;
+pub use interpose::fork::hold_locks_over_forks;
 pub use interpose::setxid;
-use interpose::{dlopen, fork};
 mod number;
 pub use number::{block_of, numbered_blocks};
 mod probe;
@@ -235,7 +236,7 @@ impl Inner {
         };
         setxid::wrap()?;
         crate::glibc::interpose::prepare();
-        fork::register()?;
+        hold_locks_over_forks()?;
         let template: &'static Template = Box::leak(Box::new(template));
         CURRENT.store(std::ptr::from_ref(template).cast_mut(), Ordering::Release);
         let inner: &'static Inner = Box::leak(Box::new(Inner {

@@ -42,7 +42,12 @@ unsafe extern "C" fn child() {
     }
 }
 
-pub(crate) fn register() -> Result<(), String> {
+/// Registers the handlers, unless they are registered. No handler of the program may wait for a
+/// microprocess between them: the first to be registered are the last before the fork.
+///
+/// # Errors
+/// Memory is short.
+pub fn hold_locks_over_forks() -> Result<(), String> {
     use std::sync::atomic::AtomicBool;
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.swap(true, Ordering::AcqRel) {
