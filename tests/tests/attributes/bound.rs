@@ -1,5 +1,6 @@
 //! Attributes that bind a microprocess: its kernel thread serves no other one, and ends with it.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,11 +27,13 @@ fn await_end(id: i32) {
 
 /// Runs `change`, which changes the calling kernel thread, in one of nine microprocesses. `seen`
 /// must differ in that one and in its children, and in no other microprocess, then and later.
-/// Returns false if the machine refuses the change.
+///
+/// # Errors
+/// The machine refuses the change.
 fn concerns_one_only<T>(
     change: impl Fn() -> bool + Send + Copy + 'static,
     seen: impl Fn() -> T + Send + Copy + 'static,
-) -> bool
+) -> io::Result<()>
 where
     T: PartialEq + std::fmt::Debug + Copy + Send + 'static,
 {
@@ -52,7 +55,7 @@ where
     let one = thread::spawn(move || {
         let usual = seen();
         if !change() {
-            return None;
+            return Err(io::Error::last_os_error());
         }
         let own = kernel_thread();
         let changed = seen();
@@ -68,7 +71,7 @@ where
         thread::scope(|scope| {
             assert_eq!(scope.spawn(seen).join().unwrap(), changed);
         });
-        Some(own)
+        Ok(own)
     });
     let own = one.join().unwrap();
     stop.store(true, Ordering::Relaxed);
@@ -77,12 +80,11 @@ where
             assert_eq!(at_some_time, usual, "in another microprocess");
         }
     }
-    let Some(own) = own else { return false };
-    await_end(own);
+    await_end(own?);
     for _ in 0..100 {
         assert_eq!(thread::spawn(seen).join().unwrap(), usual, "in a later microprocess");
     }
-    true
+    Ok(())
 }
 
 /// Checks that `change` concerns the microprocess that makes it, in a child process.
@@ -94,8 +96,7 @@ pub fn check<T>(
     T: PartialEq + std::fmt::Debug + Copy + Send + 'static,
 {
     in_runtime(name, move || {
-        if !concerns_one_only(change, seen) {
-            let why = std::io::Error::last_os_error();
+        if let Err(why) = concerns_one_only(change, seen) {
             skip(name, &format!("this machine refuses the change ({why})"));
         }
     });
@@ -319,7 +320,7 @@ pub fn session_keyring_id() -> isize {
 fn landlock_rules_concern_their_microprocess() {
     const NAME: &str = "bound::landlock_rules_concern_their_microprocess";
     in_runtime(NAME, || {
-        let is_ours = concerns_one_only(
+        let ours = concerns_one_only(
             || {
                 // Handled: reading of folders (LANDLOCK_ACCESS_FS_READ_DIR); no rule allows any.
                 let attributes = [1u64 << 3];
@@ -332,8 +333,8 @@ fn landlock_rules_concern_their_microprocess() {
             },
             || std::fs::read_dir("/").is_ok(),
         );
-        if !is_ours {
-            skip(NAME, "this kernel has no Landlock");
+        if let Err(why) = ours {
+            skip(NAME, &format!("this kernel has no Landlock ({why})"));
         }
     });
 }
