@@ -47,6 +47,8 @@ pub struct Ledger {
     names: Vec<Name>,
     /// Paths and whether each certainly does not exist, from a position on.
     absent: BTreeMap<String, Vec<(usize, bool)>>,
+    /// Renames of directories, from and to, since the last sync of everything.
+    moves: Vec<(String, String)>,
 }
 
 fn at<T>(history: &[(usize, T)], position: usize) -> Option<&T> {
@@ -69,17 +71,29 @@ impl Ledger {
 
     fn link(&mut self, position: usize, file: usize, path: &str) {
         self.appears(position, path);
-        self.names.push(Name {
-            file,
-            path: Some(path.to_owned()),
-            before: Vec::new(),
-            history: Vec::new(),
-        });
+        let before = self.former(path);
+        self.names.push(Name { file, path: Some(path.to_owned()), before, history: Vec::new() });
+    }
+
+    /// The paths of an entry at `path` if renames of the directories above it are not on the disk.
+    fn former(&self, path: &str) -> Vec<String> {
+        let mut all = vec![path.to_owned()];
+        for (from, to) in self.moves.iter().rev() {
+            let moved = |path: &String| {
+                let rest = path.strip_prefix(to)?.strip_prefix('/')?;
+                Some(format!("{from}/{rest}"))
+            };
+            let moved: Vec<String> = all.iter().filter_map(moved).collect();
+            all.extend(moved);
+        }
+        all.split_off(1)
     }
 
     fn appears(&mut self, position: usize, path: &str) {
-        if let Some(history) = self.absent.get_mut(path) {
-            history.push((position, false));
+        for path in self.former(path).iter().map(String::as_str).chain([path]) {
+            if let Some(history) = self.absent.get_mut(path) {
+                history.push((position, false));
+            }
         }
     }
 
@@ -135,8 +149,9 @@ impl Ledger {
                 name.loosen(position, |known| known.replaced_by.push(file));
             }
         }
+        let before = self.former(to);
         for name in self.names.iter_mut().filter(|name| name.path.as_deref() == Some(from)) {
-            name.moved(position, to);
+            name.moved(position, to, &before);
         }
     }
 
@@ -164,6 +179,7 @@ impl Ledger {
                 known.before.extend(elsewhere);
             });
         }
+        self.moves.push((from.to_owned(), to.to_owned()));
         for (old, new) in appear {
             self.appears(position, &new);
             self.absent.entry(old).or_default();
@@ -204,6 +220,7 @@ impl Ledger {
     /// Records that everything was synced. `contents` returns a file's contents, or `None` if the
     /// file cannot be read.
     pub fn sync_all(&mut self, position: usize, contents: impl Fn(&str) -> Option<Vec<u8>>) {
+        self.moves.clear();
         for name in &mut self.names {
             name.before.clear();
             name.settle(position);
@@ -336,9 +353,14 @@ impl Name {
         }
     }
 
-    fn moved(&mut self, position: usize, to: &str) {
+    /// The name was changed to `to`, which may be at one of the paths `before` as well.
+    fn moved(&mut self, position: usize, to: &str, before: &[String]) {
         self.path = Some(to.to_owned());
-        self.loosen(position, |known| known.names.push(to.to_owned()));
+        self.before = before.to_vec();
+        self.loosen(position, |known| {
+            known.names.push(to.to_owned());
+            known.before.extend_from_slice(before);
+        });
     }
 
     /// The name's position in its directory is durable; the directory itself may be at another

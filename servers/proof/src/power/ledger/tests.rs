@@ -22,3 +22,35 @@ fn moved_file_may_be_in_either_directory_until_synced() {
     finds(&ledger, "/a", b"synced").expect("the file was synced");
     finds(&ledger, "/e/a", b"synced").expect_err("the name was synced elsewhere");
 }
+
+#[test]
+fn file_renamed_in_a_moved_directory_may_have_its_new_name_at_the_former_place() {
+    let mut ledger = Ledger::default();
+    ledger.make(0, "/d/a");
+    ledger.sync(1, "/d/a", b"synced");
+    ledger.rename_directory(2, "/d", "/e");
+    ledger.rename(3, "/e/a", "/e/b");
+    for place in ["/d/a", "/d/b", "/e/a", "/e/b"] {
+        finds(&ledger, place, b"synced").expect(place);
+    }
+    // The directory's rename is not synced with the file.
+    ledger.sync(4, "/e/b", b"synced");
+    for place in ["/d/b", "/e/b"] {
+        finds(&ledger, place, b"synced").expect(place);
+    }
+    finds(&ledger, "/e/a", b"synced").expect_err("the file's new name was synced");
+    ledger.sync_all(5, |_| Some(b"synced".to_vec()));
+    finds(&ledger, "/d/b", b"synced").expect_err("the directory's name was synced");
+}
+
+#[test]
+fn file_made_in_a_moved_directory_may_be_at_the_former_place() {
+    let mut ledger = Ledger::default();
+    ledger.rename_directory(0, "/d", "/e");
+    ledger.make(1, "/e/a");
+    ledger.sync(2, "/e/a", b"synced");
+    for place in ["/d/a", "/e/a"] {
+        finds(&ledger, place, b"synced").expect(place);
+    }
+    finds(&ledger, "/a", b"synced").expect_err("the file was never at this path");
+}
