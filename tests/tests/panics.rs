@@ -10,7 +10,9 @@ use std::sync::Arc;
 use kumihimo::policy::{Info, Placement, Policy, RoundRobin, Why};
 use kumihimo::runtime::Runtime;
 use kumihimo::thread::{self, Builder};
-use kumihimo_tests::process::{again, alone, is_child, is_one_to_one, kernel_threads, one_to_one};
+use kumihimo_tests::process::{
+    again, alone, is_child, is_one_to_one, kernel_threads, one_to_one, others_sleep,
+};
 use kumihimo_tests::skip;
 
 /// Returns the name of the current thread, as std knows it.
@@ -178,6 +180,8 @@ fn named_spawn_beyond_a_limit_drops_its_closure_and_leaves_no_thread() {
                 return skip(name, "std begins its threads itself");
             }
             let held = Arc::new(());
+            // Until then, the starter starts a spare.
+            others_sleep();
             let before = kernel_threads();
             let first = Builder::new().name("first".into()).spawn(thread::park).expect("room");
             for _ in 0..20 {
