@@ -16,8 +16,9 @@ use crate::package::{self, JoinHandle, Listener};
 
 /// Number of turns that each other microprocess must get while the first one is blocked.
 const TURNS: u64 = 20;
-/// Number of kernel threads that a source may use for itself, beside those that carry VPs.
-pub const OF_THE_SOURCE: usize = 2;
+/// Number of the runtime's kernel threads beside those of the pool: the control socket's, the
+/// watchdog's, and the one that starts those of the pool.
+pub const BESIDE_THE_POOL: usize = 3;
 /// Event sources to test: those in `KUMI_TEST_EVENTS`, otherwise all that the machine supports.
 ///
 /// # Panics
@@ -214,7 +215,7 @@ pub fn await_shrunk(before: usize, vps: usize) {
     let kept = vps;
     loop {
         if package::threads() <= vps + kept
-            && kernel_threads() <= before + vps + kept + OF_THE_SOURCE
+            && kernel_threads() <= before + vps + kept + BESIDE_THE_POOL
         {
             return;
         }

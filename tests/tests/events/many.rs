@@ -11,7 +11,7 @@ use kumihimo::runtime::{Builder, Runtime, metrics};
 use kumihimo::thread;
 use kumihimo_tests::process::{has_vps, kernel_threads};
 
-use crate::case::{OF_THE_SOURCE, await_shrunk, of_the_runtime, seen, until};
+use crate::case::{BESIDE_THE_POOL, await_shrunk, of_the_runtime, seen, until};
 
 const VPS: usize = 2;
 /// Allowed kernel threads beyond one for each VP and one for each blocked microprocess: spares that
@@ -176,7 +176,7 @@ fn run(
     // The two numbers are read one after the other, and a spare may be created in between. One more
     // thread: the releaser.
     assert!(
-        of_all <= before + 1 + most + OF_THE_SOURCE + SLACK,
+        of_all <= before + 1 + most + BESIDE_THE_POOL + SLACK,
         "{of_all} kernel threads; {most} of the runtime"
     );
     most
