@@ -210,6 +210,14 @@ fn handler_may_be_dropped_on_the_control_thread() {
     let _ = asker.join().unwrap();
 }
 
+/// Waits until the calling kernel thread is the only one. A joined thread is listed until the
+/// kernel has finished its exit.
+fn await_other_threads() {
+    while std::fs::read_dir("/proc/self/task").unwrap().count() != 1 {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn dropped_control_leaves_no_descriptors_or_threads() {
     let room = Room::new();
@@ -228,18 +236,13 @@ fn dropped_control_leaves_no_descriptors_or_threads() {
             trace.say("{\"protocol\":1,\"ask\":\"trace\"}\n");
             assert!(trace.line().contains("bytes"));
             drop(served);
-            // `drop` leaves the thread to itself after 3 s, in which a busy machine may not have
-            // written the list. The test's own clients remain.
-            while harness::descriptors() != count + 3 {
-                std::thread::yield_now();
-            }
+            // `drop` waits 3 s for the thread, which may need longer for the list on a busy
+            // machine.
+            await_other_threads();
+            assert_eq!(harness::descriptors(), count + 3, "the test's own clients");
             assert!(!list.rest().ends_with(b"{\"end\":10000}\n"));
         }
         assert_eq!(harness::descriptors(), count);
-        // A joined thread is listed until the kernel has finished its exit.
-        while std::fs::read_dir("/proc/self/task").unwrap().count() != 1 {
-            std::thread::yield_now();
-        }
     });
     before.ends_well();
     assert!(room.machine().spaces().unwrap().is_empty());
