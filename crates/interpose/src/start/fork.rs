@@ -19,16 +19,18 @@ use crate::start::phase::{self, Phase};
 type Handler = Option<unsafe extern "C" fn()>;
 
 /// Registers the runtime's handlers, unless they are registered. Called at the first registration
-/// of the program, and at the latest when the runtime starts.
+/// of the program, and at the latest when the runtime starts, which tries again if memory was
+/// short. `Tls::build` reports if it still is.
 pub(super) fn register() {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
-    if !IS_DONE.swap(true, Ordering::AcqRel) {
-        // The heap's lock is the last to be taken. Without memory, `pthread_atfork` of the program
-        // fails as well, and `Tls::build` reports it.
+    // The heap's lock is the last to be taken, so its handlers come first.
+    if !IS_DONE.swap(true, Ordering::AcqRel)
         // SAFETY: the functions are static.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
-        let _ = tls::hold_locks_over_forks();
+        && unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) } != 0
+    {
+        IS_DONE.store(false, Ordering::Release);
     }
+    let _ = tls::hold_locks_over_forks();
 }
 
 /// What pthread_atfork(3) calls, whose code is in each program and library.

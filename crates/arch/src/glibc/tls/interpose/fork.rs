@@ -42,11 +42,14 @@ unsafe extern "C" fn child() {
     }
 }
 
-/// Registers the handlers, unless they are registered. No handler of the program may wait for a
-/// microprocess between them: the first to be registered are the last before the fork.
+/// Registers the handlers, unless they are registered.
+///
+/// A handler of the program that waits must not run while they hold the locks. pthread_atfork(3)
+/// calls the handlers that were registered first last before the fork, so these should be
+/// registered before the program's.
 ///
 /// # Errors
-/// Memory is short.
+/// Memory is short. A later call tries again.
 pub fn hold_locks_over_forks() -> Result<(), String> {
     use std::sync::atomic::AtomicBool;
     static DONE: AtomicBool = AtomicBool::new(false);
@@ -55,5 +58,9 @@ pub fn hold_locks_over_forks() -> Result<(), String> {
     }
     // SAFETY: the functions are static.
     let r = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
-    if r == 0 { Ok(()) } else { Err("no memory for fork handlers".into()) }
+    if r == 0 {
+        return Ok(());
+    }
+    DONE.store(false, Ordering::Release);
+    Err("no memory for fork handlers".into())
 }
