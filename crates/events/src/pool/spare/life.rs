@@ -22,9 +22,9 @@ use crate::pool::record::Step;
 use crate::pool::sched::UserScheduler;
 use crate::source::Kind;
 
-/// The stack of a kernel thread. It holds the idle part of a user scheduler, signal frames and the
-/// frames of std's thread start.
-const KERNEL_STACK: usize = 256 << 10;
+/// The stack of a kernel thread, and of the starter. It holds the idle part of a user scheduler,
+/// signal frames and the frames of std's thread start.
+pub(super) const KERNEL_STACK: usize = 256 << 10;
 /// The time that a surplus kernel thread stays. Blocks come in bursts, and starting a thread costs
 /// about as much as a hundred hand-offs.
 const LINGER: Duration = Duration::from_millis(100);

@@ -12,12 +12,9 @@ use std::thread::JoinHandle;
 
 use kumihimo_arch::signal_mask;
 
-use super::life::AbortOnPanic;
+use super::life::{AbortOnPanic, KERNEL_STACK};
 use crate::pool::kernel::Kernel;
 use crate::pool::ready_list::Pool;
-
-/// The stack of the starter, which holds the frames of std's thread start.
-const STACK: usize = 64 << 10;
 
 impl Kernel {
     /// Requests one more kernel thread, which counts as waiting in the pool from now on. If the
@@ -31,7 +28,7 @@ impl Kernel {
             // The first request is that of the first carrier, before any microprocess runs.
             let kernel = self.clone();
             let builder =
-                std::thread::Builder::new().name("kumihimo-start".into()).stack_size(STACK);
+                std::thread::Builder::new().name("kumihimo-start".into()).stack_size(KERNEL_STACK);
             match signal_mask::spawn_blocked(builder, move || kernel.start_spares()) {
                 Ok(starter) => pool.starter = Some(starter),
                 Err(_) => return self.start(pool),
