@@ -50,7 +50,7 @@ fn named_microprocess_runs_without_a_name_in_std() {
                 return skip(name, "std begins its threads itself");
             }
             assert!(CREATED.load(SeqCst) > 0, "std's threads do not pass through this program's");
-            // Until then, the starter starts a spare.
+            // A spare is started beside this microprocess, and must not be missed.
             others_sleep();
             let (created, threads) = (CREATED.load(SeqCst), kernel_threads());
             let held = Arc::new(());

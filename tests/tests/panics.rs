@@ -180,7 +180,7 @@ fn named_spawn_beyond_a_limit_drops_its_closure_and_leaves_no_thread() {
                 return skip(name, "std begins its threads itself");
             }
             let held = Arc::new(());
-            // Until then, the starter starts a spare.
+            // A spare is started beside this microprocess, and must not be missed.
             others_sleep();
             let before = kernel_threads();
             let first = Builder::new().name("first".into()).spawn(thread::park).expect("room");
