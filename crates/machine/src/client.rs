@@ -189,10 +189,12 @@ impl Machine {
         let mut living = Vec::new();
         for number in self.directory.numbers()? {
             let mut neighbour = self.unchecked(number);
+            // One that is starting or ending may have other sockets only.
+            //
             // Other users cannot test the locks, but connecting to a socket without a process
             // fails.
             let lives = if self.directory.is_mine() {
-                self.directory.is_living(number)?
+                self.directory.is_living(number)? && self.directory.socket(&socket_name(number))?
             } else {
                 match neighbour.connect(Instant::now() + self.time_limit) {
                     Ok(connection) => {

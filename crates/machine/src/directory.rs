@@ -6,6 +6,7 @@
 //! 12.socket   its control socket
 //! 12.ear      its core listener, at which neighbours notify it of changes on the board
 //! 12.gates    the socket at which callers of its gates connect
+//! 12.*.new    a socket that does not listen yet, and gets its own name when it does
 //! gate.NAME   a symbolic link to 12: address space 12 serves this gate ([`crate::gates`])
 //! border.*    those of the border, beside the `epoch` of this directory ([`crate::border`])
 //! next        the number to try next
@@ -45,6 +46,9 @@ use rustix::process;
 use crate::error::Error;
 use crate::socket::descriptors::{Descriptors, Kept};
 
+/// What follows an address space's number and a dot in the names of its sockets. A process that
+/// was killed may leave any of them.
+const SOCKETS: [&str; 5] = ["socket", "socket.new", "ear", "gates", "gates.new"];
 /// Mode bits that entries must not have.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Limit for waiting on the lock of `next`. A process holds it while it tests all numbers; only a
@@ -424,18 +428,19 @@ impl Directory {
         )))
     }
 
-    /// Returns the numbers that have a socket, in order. Their address spaces may be alive, dead or
-    /// ending.
+    /// Returns the numbers that have a socket of any kind, in order. Their address spaces may be
+    /// starting, alive, ending or dead.
     pub(crate) fn numbers(&self) -> Result<Vec<u16>, Error> {
         let shown = || self.path.display().to_string();
         let mut numbers = Vec::new();
         for entry in fs::Dir::read_from(&self.fd).map_err(Error::io(shown()))? {
             let entry = entry.map_err(Error::io(shown()))?;
-            let name =
-                entry.file_name().to_str().ok().and_then(|name| name.strip_suffix(".socket"));
-            numbers.extend(name.and_then(parse_number));
+            let name = entry.file_name().to_str().ok().and_then(|name| name.split_once('.'));
+            let number = name.filter(|(_, kind)| SOCKETS.contains(kind));
+            numbers.extend(number.and_then(|(number, _)| parse_number(number)));
         }
         numbers.sort_unstable();
+        numbers.dedup();
         Ok(numbers)
     }
 
@@ -452,9 +457,11 @@ impl Directory {
             // A new address space acquires the lock before it creates a socket, so no socket of a
             // living one is removed.
             if lock.excludes_others() {
-                self.remove_socket(&socket_name(number))?;
-                self.remove_socket(&listener_name(number))?;
+                // With its names, before its socket: they are searched only while that exists.
                 self.sweep_gates(number)?;
+                for kind in SOCKETS {
+                    self.remove_socket(&format!("{number}.{kind}"))?;
+                }
             }
         }
         Ok(false)

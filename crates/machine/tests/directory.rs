@@ -238,6 +238,24 @@ fn unrelated_entries_are_ignored() {
     assert_eq!(fs::read(room.path().join("0")).unwrap(), b"mine");
 }
 
+/// A process can be killed after the creation of any of its sockets, also before it gives the
+/// socket its own name.
+#[test]
+fn every_socket_of_a_dead_address_space_is_removed() {
+    let room = Room::new();
+    for kind in ["socket", "socket.new", "ear", "gates", "gates.new"] {
+        let number = take(&room).unwrap();
+        let socket = room.path().join(format!("{}.{kind}", number.location().space()));
+        drop(UnixListener::bind(&socket).unwrap());
+        let listed = room.machine().spaces().unwrap().len();
+        assert_eq!(listed, usize::from(kind == "socket"), "{kind}: only a control socket counts");
+        assert!(socket.exists(), "{kind}: its process lives");
+        drop(number);
+        assert!(room.machine().spaces().unwrap().is_empty());
+        assert!(!socket.exists(), "{kind}: its process is dead");
+    }
+}
+
 #[test]
 fn numbers_are_assigned_in_turn_and_wrap() {
     alone(|| {
