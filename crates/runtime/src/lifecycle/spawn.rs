@@ -23,6 +23,7 @@ use crate::lifecycle::scope_data::ScopeData;
 use crate::lifecycle::{join, outcome};
 use crate::memory::pool::{self, SlotKind};
 use crate::microprocess::after_switch::AfterSwitch;
+use crate::microprocess::counters::NO_WAITS;
 use crate::microprocess::record::{Account, Mp, Ref};
 use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance, Visit};
@@ -293,7 +294,7 @@ fn prepare(
     mp.sticky.begin(order.bound);
     mp.switches.store(0, Ordering::Relaxed);
     mp.wake_is_timed.set(false);
-    mp.has_waits.store(false, Ordering::Relaxed);
+    mp.first_wait_kind.store(NO_WAITS, Ordering::Relaxed);
     if mp.is_counted.load(Ordering::Relaxed) {
         mp.is_counted.store(false, Ordering::Relaxed);
         mp.counters.reset();

@@ -22,8 +22,6 @@ pub(crate) fn prefetch_stack(mp: &'static Mp) {
         prefetch(stack.wrapping_add(line * 64));
     }
     prefetch(std::ptr::with_exposed_provenance(mp.fs.get()));
-    // The end of the wait counts there.
-    prefetch(std::ptr::from_ref(&mp.counters).cast());
 }
 
 /// Prefetches the cache lines from which a list of all microprocesses takes state and counters.

@@ -17,7 +17,7 @@ use kumihimo_resource::id::{Printed, Serial};
 use kumihimo_resource::locking::Claim;
 
 use crate::microprocess::attributes::{self, OwnAttributes};
-use crate::microprocess::counters::Counters;
+use crate::microprocess::counters::{Counters, FurtherWaits, NO_WAITS, WaitCounters};
 use crate::microprocess::id_prefix;
 use crate::microprocess::protocol::state::{Phase, State, Wake};
 use crate::microprocess::protocol::wake_flag::WakeFlag;
@@ -59,17 +59,15 @@ pub(crate) struct Mp {
     pub(crate) cancel_masked: Cell<u32>,
     /// The user's park token: see [`crate::api::thread::park`].
     pub(crate) token: AtomicU32,
-    /// Number of the current timer. Timer entries with another number are stale.
-    pub(crate) timer: AtomicU32,
+    /// Number of its waits of the first kind: see [`WaitCounters`].
+    first_waits: AtomicU32,
     pub(crate) class: Cell<Class>,
     /// Whether a counter besides the waits is not zero.
     pub(crate) is_counted: AtomicBool,
-    /// Whether it has ended a wait: see [`Waits`](crate::microprocess::counters::Waits).
-    pub(crate) has_waits: AtomicBool,
+    pub(crate) first_wait_kind: AtomicU8,
     /// Whether `deadline` is set, which each blocking call asks.
     pub(crate) has_deadline: Cell<bool>,
-    /// See [`crate::lifecycle::join`].
-    pub(crate) join: AtomicUsize,
+    first_waits_ns: AtomicU64,
     /// Start of its current or last wait, on the instance's clock.
     pub(crate) waits_since: AtomicU64,
     /// Whether it dropped its outcome itself, because no handle will take it.
@@ -83,8 +81,12 @@ pub(crate) struct Mp {
     pub(crate) switches: AtomicU32,
     /// Version of its attributes: see [`crate::microprocess::attributes`].
     pub(crate) attributes_version: Cell<u64>,
+    /// See [`crate::lifecycle::join`].
+    pub(crate) join: AtomicUsize,
     /// The scope that waits for its end.
     pub(crate) scope: AtomicPtr<ScopeHead>,
+    /// Number of the current timer. Timer entries with another number are stale.
+    pub(crate) timer: AtomicU32,
     /// When its timer is due, on the instance's clock. For reports.
     pub(crate) timer_at: AtomicU64,
     /// The next record in a pool, while this one is in a pool.
@@ -110,7 +112,6 @@ pub(crate) struct Mp {
     deadline: Cell<Option<Instant>>,
     /// Accounting for policies that are not static: see [`crate::priority::placement`].
     pub(crate) account: Cell<Account>,
-    /// Begins a cache line with the waits, which the end of a wait accesses.
     pub(crate) counters: Counters,
     pub(crate) own_attributes: OwnAttributes,
     pub(crate) slot_end: Cell<*mut u8>,
@@ -155,8 +156,16 @@ const _: () = assert!(
 const _: () = assert!(
     cfg!(loom) || std::mem::offset_of!(Mp, switches) / 64 == std::mem::offset_of!(Mp, level) / 64
 );
-// The end of a wait writes a part, which is within one line.
-const _: () = assert!(cfg!(loom) || std::mem::offset_of!(Mp, counters).is_multiple_of(64));
+// The end of a wait writes it.
+const _: () = assert!(
+    cfg!(loom)
+        || std::mem::offset_of!(Mp, first_waits_ns) / 64
+            == std::mem::offset_of!(Mp, wait_kind) / 64
+);
+// Those of another kind are within one line.
+const _: () = assert!(
+    cfg!(loom) || std::mem::offset_of!(Mp, counters) % 64 + size_of::<FurtherWaits>() <= 64
+);
 
 /// Returns the number of bytes by which the top of a slot is shifted (cache colouring). Slots are
 /// whole pages apart. Unshifted, all records, block headers and stack tops would fall into the same
@@ -225,6 +234,17 @@ impl Mp {
         }
     }
 
+    #[inline(always)]
+    pub(crate) fn wait_counters(&self) -> WaitCounters<'_> {
+        WaitCounters {
+            kind: &self.first_wait_kind,
+            count: &self.first_waits,
+            nanoseconds: &self.first_waits_ns,
+            carries: &self.counters.wait_carries,
+            further: &self.counters.further_waits,
+        }
+    }
+
     /// Returns the number of switches away from it.
     pub(crate) fn switches(&self) -> u64 {
         self.counters.switches_above() + u64::from(self.switches.load(Ordering::Relaxed))
@@ -253,7 +273,9 @@ impl Mp {
             handed: Cell::new(false),
             wake_is_timed: Cell::new(false),
             is_counted: AtomicBool::new(false),
-            has_waits: AtomicBool::new(false),
+            first_wait_kind: AtomicU8::new(NO_WAITS),
+            first_waits: AtomicU32::new(0),
+            first_waits_ns: AtomicU64::new(0),
             has_deadline: Cell::new(false),
             switches: AtomicU32::new(0),
             waits_since: AtomicU64::new(0),

@@ -148,7 +148,7 @@ pub(crate) fn of(mp: &'static Mp, is_on_thread: bool) -> Counters {
         switches: mp.switches(),
         preemptions: all.preemptions.load(Ordering::Relaxed),
         cpu: Duration::from_nanos(all.cpu_ns.load(Ordering::Relaxed)),
-        waits: all.waits.read(&mp.has_waits).map(Waits::from).collect(),
+        waits: mp.wait_counters().read().map(Waits::from).collect(),
         wake_latency: Duration::from_nanos(all.latency_ns.load(Ordering::Relaxed)),
         timed_wakes: all.timed_wakes.load(Ordering::Relaxed),
         stack_in_use: if is_on_thread { None } else { stack_in_use(mp.reference()) },

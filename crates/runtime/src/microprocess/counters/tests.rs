@@ -2,26 +2,42 @@
 
 use super::*;
 
-/// Waits and their mark.
-struct Marked(Waits, AtomicBool);
+struct Counted {
+    kind: AtomicU8,
+    count: AtomicU32,
+    carries: AtomicU32,
+    nanoseconds: AtomicU64,
+    further: FurtherWaits,
+}
 
-impl Marked {
-    fn new() -> Marked {
-        Marked(Waits::new(), AtomicBool::new(false))
+impl Counted {
+    fn new() -> Counted {
+        Counted {
+            kind: AtomicU8::new(NO_WAITS),
+            count: AtomicU32::new(0),
+            carries: AtomicU32::new(0),
+            nanoseconds: AtomicU64::new(0),
+            further: FurtherWaits::new(),
+        }
+    }
+
+    fn counters(&self) -> WaitCounters<'_> {
+        let Counted { kind, count, carries, nanoseconds, further } = self;
+        WaitCounters { kind, count, carries, nanoseconds, further }
     }
 
     fn count(&self, kind: u8, nanoseconds: u64) {
-        self.0.count(&self.1, kind, nanoseconds);
+        self.counters().count(kind, nanoseconds);
     }
 }
 
-fn waits(of: &Marked) -> Vec<(u8, u64, u64)> {
-    of.0.read(&of.1).map(|one| (one.kind, one.count, one.nanoseconds)).collect()
+fn waits(of: &Counted) -> Vec<(u8, u64, u64)> {
+    of.counters().read().map(|one| (one.kind, one.count, one.nanoseconds)).collect()
 }
 
 #[test]
 fn kinds_are_counted_apart_until_the_entries_are_used_up() {
-    let all = Marked::new();
+    let all = Counted::new();
     assert_eq!(waits(&all), []);
     for kind in [4, 10, 4, 2, 10, 10] {
         all.count(kind, 5);
@@ -39,7 +55,7 @@ fn kinds_are_counted_apart_until_the_entries_are_used_up() {
 
 #[test]
 fn negative_times_are_subtracted_and_never_shown() {
-    let all = Marked::new();
+    let all = Counted::new();
     all.count(4, 3u64.wrapping_sub(10));
     assert_eq!(waits(&all), [(4, 1, 0)]);
     all.count(4, 10);
@@ -48,15 +64,26 @@ fn negative_times_are_subtracted_and_never_shown() {
 
 #[test]
 fn waits_of_an_earlier_life_are_not_seen() {
-    let all = Marked::new();
+    let all = Counted::new();
     for kind in [4, 10, 2] {
         all.count(kind, 5);
     }
-    all.1.store(false, Ordering::Relaxed);
+    all.kind.store(NO_WAITS, Ordering::Relaxed);
     assert_eq!(waits(&all), []);
     all.count(10, 1);
     all.count(4, 2);
     assert_eq!(waits(&all), [(10, 1, 1), (4, 1, 2)]);
+}
+
+#[test]
+fn number_of_waits_exceeds_32_bits() {
+    let all = Counted::new();
+    all.count(4, 1);
+    all.count.store(u32::MAX, Ordering::Relaxed);
+    all.count(4, 1);
+    assert_eq!(waits(&all), [(4, 1 << 32, 2)]);
+    all.count(4, 1);
+    assert_eq!(waits(&all), [(4, (1 << 32) + 1, 3)]);
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl Vp {
         let since = mp.waits_since.load(Ordering::Relaxed);
         let kind = mp.wait_kind.load(Ordering::Relaxed) & Wait::KIND;
         let time = self.coarse_now().wrapping_sub(since);
-        mp.counters.waits.count(&mp.has_waits, kind, time);
+        mp.wait_counters().count(kind, time);
         if mp.wake_is_timed.get() {
             self.finish_timed_wake(mp);
         }
