@@ -219,14 +219,17 @@ impl Series {
         self.pairs.extend(pair);
     }
 
-    /// Raises the target at the end of a stage if a row is undecided. A run with fewer than
+    /// Raises the target at the end of a stage if a row is not settled. A run with fewer than
     /// [`PAIRS`] pairs is a trial and is not extended.
     fn extend(&mut self) {
         let ended = self.pairs.len() == self.target && self.stopped.is_none();
         if !ended || !(PAIRS..MOST_PAIRS).contains(&self.target) {
             return;
         }
-        let next = |row: &Row| Some(next_stage(self.compare(row)?.verdict, self.target));
+        let next = |row: &Row| {
+            let now = self.compare(row)?;
+            Some(next_stage(now.verdict, &now.interval, self.target))
+        };
         if let Some(target) = self.rows.iter().filter_map(next).max() {
             self.target = target;
         }

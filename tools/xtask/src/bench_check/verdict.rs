@@ -80,10 +80,12 @@ pub fn judge(better: Better, interval: &Interval, pairs: usize) -> Verdict {
     }
 }
 
-/// Number of pairs that a row with `pairs` pairs (a full stage) and this verdict should have.
-/// Doubles until the row is decided or has [`MOST_PAIRS`].
-pub fn next_stage(verdict: Verdict, pairs: usize) -> usize {
-    if verdict.is_decided() { pairs } else { (2 * pairs).min(MOST_PAIRS.max(pairs)) }
+/// Number of pairs that a row with `pairs` pairs (a full stage) and this result should have.
+/// Doubles until the row is decided by a narrow interval, or has [`MOST_PAIRS`]: a few runs in
+/// another state of the machine can put a wide interval as a whole on one side.
+pub fn next_stage(verdict: Verdict, interval: &Interval, pairs: usize) -> usize {
+    let is_settled = verdict.is_decided() && interval.width() <= WIDTH;
+    if is_settled { pairs } else { (2 * pairs).min(MOST_PAIRS.max(pairs)) }
 }
 
 /// Minimum number of decided rows out of twenty. Does not apply if the user named rows.

@@ -54,17 +54,26 @@ fn too_few_pairs_decide_nothing() {
 
 #[test]
 fn undecided_row_doubles_its_pairs_up_to_sixty() {
-    assert_eq!(next_stage(Verdict::Undecided, 15), 30);
-    assert_eq!(next_stage(Verdict::Drifted, 30), 60);
-    assert_eq!(next_stage(Verdict::Undecided, 60), 60);
-    assert_eq!(next_stage(Verdict::Undecided, 20), 40);
-    assert_eq!(next_stage(Verdict::Undecided, 40), 60);
-    assert_eq!(next_stage(Verdict::Undecided, 100), 100);
+    let wide = interval(0.95, 1.0, 1.05);
+    assert_eq!(next_stage(Verdict::Undecided, &wide, 15), 30);
+    assert_eq!(next_stage(Verdict::Drifted, &wide, 30), 60);
+    assert_eq!(next_stage(Verdict::Undecided, &wide, 60), 60);
+    assert_eq!(next_stage(Verdict::Undecided, &wide, 20), 40);
+    assert_eq!(next_stage(Verdict::Undecided, &wide, 40), 60);
+    assert_eq!(next_stage(Verdict::Undecided, &wide, 100), 100);
 }
 
 #[test]
-fn decided_row_gets_no_more_pairs() {
+fn row_decided_by_a_narrow_interval_gets_no_more_pairs() {
     for verdict in [Verdict::Same, Verdict::Improved, Verdict::Regressed] {
-        assert_eq!(next_stage(verdict, 15), 15);
+        assert_eq!(next_stage(verdict, &interval(1.04, 1.06, 1.08), 15), 15);
+    }
+}
+
+#[test]
+fn row_decided_by_a_wide_interval_doubles_its_pairs() {
+    for verdict in [Verdict::Improved, Verdict::Regressed] {
+        assert_eq!(next_stage(verdict, &interval(1.031, 1.068, 1.247), 15), 30);
+        assert_eq!(next_stage(verdict, &interval(1.031, 1.068, 1.247), 60), 60);
     }
 }
