@@ -2,6 +2,8 @@
 //! locking.
 
 pub mod layers;
+#[cfg(test)]
+mod lock_files;
 pub mod locking;
 pub mod prose;
 mod seam;
