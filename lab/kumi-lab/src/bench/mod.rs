@@ -130,6 +130,8 @@ pub fn run(args: Args) -> Result<(), String> {
     if let Some(folder) = &args.report {
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
+    // After the rivals were built, whose load is not that of the machine.
+    let origin = report::Origin::now(command_line());
     let mut outcomes = Vec::new();
     for name in names {
         let options = options_of(name);
@@ -146,7 +148,7 @@ pub fn run(args: Args) -> Result<(), String> {
         }
         outcomes.push(outcome);
         if let Some(folder) = &args.report {
-            report::write(folder, &command_line(), &outcomes)?;
+            report::write(folder, &origin, &outcomes)?;
         }
     }
     let failures = outcomes.iter().map(|o| o.failures.len()).sum::<usize>();

@@ -132,16 +132,31 @@ impl Outcome {
     }
 }
 
+/// What a report says about all its benchmarks. Made before the first of them, whose load would
+/// otherwise be that of the machine.
+pub struct Origin {
+    command: String,
+    /// Names and values.
+    machine: Vec<(&'static str, String)>,
+}
+
+impl Origin {
+    /// The report of what `command` measures from now on.
+    pub fn now(command: String) -> Origin {
+        Origin { command, machine: description::description() }
+    }
+}
+
 /// Creates `folder` and writes `report.md`, `rows.jsonl`, `samples.jsonl` (every single sample) and
 /// a chart of every curve into it.
-pub fn write(folder: &Path, command: &str, outcomes: &[Outcome]) -> Result<(), String> {
+pub fn write(folder: &Path, origin: &Origin, outcomes: &[Outcome]) -> Result<(), String> {
     let draw = |o: &Outcome| {
         Ok::<_, String>(
             [bars(&o.bench, &o.rows)?, plots(&o.bench, &o.rows)?].into_iter().flatten().collect(),
         )
     };
     let drawn = outcomes.iter().map(draw).collect::<Result<Vec<_>, _>>()?;
-    let text = whole(command, outcomes, &drawn);
+    let text = whole(origin, outcomes, &drawn);
     let rows: String = outcomes.iter().map(Outcome::json_lines).collect();
     let samples: String = outcomes.iter().flat_map(|o| o.rows.samples()).map(sample_line).collect();
     fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -155,13 +170,15 @@ pub fn write(folder: &Path, command: &str, outcomes: &[Outcome]) -> Result<(), S
     Ok(())
 }
 
-fn whole(command: &str, outcomes: &[Outcome], plots: &[Vec<Plot>]) -> String {
+fn whole(origin: &Origin, outcomes: &[Outcome], plots: &[Vec<Plot>]) -> String {
     let mut text = format!(
-        "# Measurements\n\nMade by `{command}`. Medians of alternating runs; `samples.jsonl` has every sample.\n\n"
+        "# Measurements\n\nMade by `{}`. Medians of alternating runs; `samples.jsonl` has every sample.\n\n",
+        origin.command
     );
-    let mut machine: Vec<_> = description::description()
-        .into_iter()
-        .map(|(name, value)| vec![name.to_owned(), value])
+    let mut machine: Vec<_> = origin
+        .machine
+        .iter()
+        .map(|(name, value)| vec![(*name).to_owned(), value.clone()])
         .collect();
     machine.push(vec!["commit".to_owned(), commit()]);
     text += &table::markdown(&["machine", ""], &machine);
@@ -263,14 +280,16 @@ mod tests {
 
     #[test]
     fn report_has_figures_rows_and_machine() {
+        let load = ("load at the start", "0.25 0.50 0.75 1/80 6348".to_owned());
         let text = whole(
-            "kumi bench yield",
+            &Origin { command: "kumi bench yield".into(), machine: vec![load] },
             &[outcome()],
             &[vec![Plot { name: "yield-switch.svg".into(), svg: String::new() }]],
         );
         assert!(text.contains("| switch full / go | 1 | <= 0.260 | 0.200 | reached |"), "{text}");
         assert!(text.contains("1 of 1 figures reached"));
-        assert!(text.contains("| kernel |"));
+        assert!(text.contains("Made by `kumi bench yield`"), "{text}");
+        assert!(text.contains("| load at the start | 0.25 0.50 0.75 1/80 6348 |"), "{text}");
         assert!(text.contains("![yield-switch.svg](yield-switch.svg)"));
     }
 }
