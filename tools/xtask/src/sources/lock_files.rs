@@ -1,5 +1,5 @@
-//! Whether the lock files of the workspaces beside the main one, the rivals and the fuzzers, fit the
-//! manifests of our crates. They are built with `--locked`, and seldom.
+//! Whether the lock files of the other workspaces, those of the rivals and of the fuzzers, fit the
+//! manifests of our crates. These workspaces are seldom built, and the rivals only with `--locked`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -73,9 +73,11 @@ pub fn check(report: &mut Report) -> Result<(), Failure> {
     report.run_step("prose", prose.args(["run", "--quiet", "-p", "xtask", "--", "prose"]))
 }
 
-/// The tracked Rust sources, with their texts.
+/// The Rust sources, with their texts.
 fn sources() -> Result<Vec<(String, String)>, Failure> {
-    let listed = workspace::program("git").args(["ls-files", "*.rs"]).output()?;
+    // With the files that are not committed yet, without the ignored ones.
+    let arguments = ["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"];
+    let listed = workspace::program("git").args(arguments).output()?;
     if !listed.status.success() {
         return Err("prose: git ls-files failed: the sources are not in a git repository".into());
     }
