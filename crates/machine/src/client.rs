@@ -189,8 +189,7 @@ impl Machine {
         let mut living = Vec::new();
         for number in self.directory.numbers()? {
             let mut neighbour = self.unchecked(number);
-            // One that is starting or ending may have other sockets only.
-            //
+            // An address space that starts or ends may have other sockets than the control socket.
             // Other users cannot test the locks, but connecting to a socket without a process
             // fails.
             let lives = if self.directory.is_mine() {

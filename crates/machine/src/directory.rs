@@ -457,7 +457,7 @@ impl Directory {
             // A new address space acquires the lock before it creates a socket, so no socket of a
             // living one is removed.
             if lock.excludes_others() {
-                // With its names, before its socket: they are searched only while that exists.
+                // Before the sockets: names of gates are only searched while their socket exists.
                 self.sweep_gates(number)?;
                 for kind in SOCKETS {
                     self.remove_socket(&format!("{number}.{kind}"))?;

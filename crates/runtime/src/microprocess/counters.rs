@@ -1,9 +1,10 @@
 //! Counters of one microprocess: switches, preemptions, waits, wake-up latency and CPU time.
 //!
 //! They are in the record, and cost a switch one addition on a cache line that it accesses anyway.
-//! So do the waits of the microprocess's first kind; [`FurtherWaits`] has those of other kinds. The
-//! microprocess writes its own counters, so plain stores suffice; the CPU time has several writers
-//! and is added atomically. Other threads read everything with plain loads, at any time.
+//! The end of a wait adds there, too, if the wait is of the kind of the microprocess's first one;
+//! [`FurtherWaits`] has the other kinds. The microprocess writes its own counters, so plain stores
+//! suffice; the CPU time has several writers and is added atomically. Other threads read everything
+//! with plain loads, at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 

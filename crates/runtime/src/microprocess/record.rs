@@ -64,6 +64,7 @@ pub(crate) struct Mp {
     pub(crate) class: Cell<Class>,
     /// Whether a counter besides the waits is not zero.
     pub(crate) is_counted: AtomicBool,
+    /// Kind of its first wait, or [`NO_WAITS`].
     pub(crate) first_wait_kind: AtomicU8,
     /// Whether `deadline` is set, which each blocking call asks.
     pub(crate) has_deadline: Cell<bool>,
@@ -162,7 +163,7 @@ const _: () = assert!(
         || std::mem::offset_of!(Mp, first_waits_ns) / 64
             == std::mem::offset_of!(Mp, wait_kind) / 64
 );
-// Those of another kind are within one line.
+// The counters of its other kinds are within one line.
 const _: () = assert!(
     cfg!(loom) || std::mem::offset_of!(Mp, counters) % 64 + size_of::<FurtherWaits>() <= 64
 );
