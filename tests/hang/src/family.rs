@@ -45,7 +45,7 @@ pub(crate) fn members(root: u32) -> Vec<u32> {
     members
 }
 
-/// Usage of each kernel thread of the family, by thread ID.
+/// Usage of each kernel thread of the family that has not ended, by thread ID.
 pub(crate) fn usage(root: u32) -> HashMap<u32, Usage> {
     let mut all = HashMap::new();
     for process in members(root) {
@@ -56,6 +56,10 @@ pub(crate) fn usage(root: u32) -> HashMap<u32, Usage> {
             };
             let stat = read("stat");
             let Some(&state) = after_name(&stat).first() else { continue };
+            // Ended, and not yet waited for.
+            if matches!(state, "Z" | "X") {
+                continue;
+            }
             // The kernel's documentation, sched-stats.rst: time on a core, time in the run queue,
             // time slices.
             let times = read("schedstat");

@@ -45,6 +45,9 @@ impl Watch {
 
     /// Compares with the previous check and returns the number of consecutive idle checks. Checks
     /// should be at least a second apart, because the kernel accounts some waits only at their end.
+    ///
+    /// If all threads have ended, it returns 0: the process does not hang. The thread that waits
+    /// for it may be late: a kernel was seen to schedule no one on one of its cores for a minute.
     pub fn look(&mut self) -> u32 {
         let now = family::usage(self.root);
         let since = self.looked.elapsed();
@@ -67,7 +70,8 @@ impl Watch {
             }
         }
         self.last = now;
-        self.idle = if same_threads && busy < since / IDLE_SHARE { self.idle + 1 } else { 0 };
+        let is_idle = same_threads && !self.last.is_empty() && busy < since / IDLE_SHARE;
+        self.idle = if is_idle { self.idle + 1 } else { 0 };
         self.idle
     }
 

@@ -56,6 +56,21 @@ fn descendants_progress_counts() {
     }
 }
 
+/// Neither before it is waited for nor afterwards.
+#[test]
+fn process_that_has_ended_does_not_hang() {
+    let mut child = shell("read line");
+    let mut watch = Watch::new(child.0.id());
+    drop(child.0.stdin.take());
+    let stat = format!("/proc/{}/stat", child.0.id());
+    while !std::fs::read_to_string(&stat).expect("a process").contains(") Z ") {
+        sleep(LOOK);
+    }
+    assert!((0..5).all(|_| watch.look() == 0), "a zombie");
+    child.0.wait().expect("it ended");
+    assert!((0..5).all(|_| watch.look() == 0), "gone");
+}
+
 #[test]
 fn report_lists_kernel_threads() {
     let child = shell("read line");
