@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::bench::report::row::{Identity, Sample};
-use crate::bench::report::stats::summary;
+use crate::bench::report::stats::{median_interval, summary};
 
 /// Keys that identify the event source, the second run of std, or the connections, and not the
 /// workload.
@@ -52,14 +52,34 @@ pub fn derive(samples: &[Sample]) -> Vec<Sample> {
     derived
 }
 
+/// Width of the interval of a control's median above which it cannot hold its figure, which is
+/// within 0.95 and 1.05, whatever the true ratio is.
+const WIDE: f64 = 0.1;
+
+/// Whether the rounds so far are too few to tell std from std in the workload with this label: the
+/// interval of the median of a ratio of its control is wide.
+pub fn is_control_wide(samples: &[Sample], work: &str) -> bool {
+    let is_std = |s: &&Sample| s.identity.runtime == "std" && label(&s.identity) == work;
+    let both: Vec<Sample> = samples.iter().filter(is_std).cloned().collect();
+    let ratios = beside(&both, |identity| Some(of_std(identity)), OVER_STD);
+    OVER_STD[..2].iter().any(|metric| {
+        let values = ratios.iter().filter(|s| s.identity.metric == *metric).map(|s| s.value);
+        let values: Vec<f64> = values.collect();
+        median_interval(&values).is_some_and(|(low, high)| high - low > WIDE)
+    })
+}
+
 /// Whether the contender takes part in the workloads of unmodified crates only.
 fn is_of_unmodified_crates(identity: &Identity) -> bool {
     identity.runtime == INTERPOSED || identity.keys.contains_key(CONNECTIONS)
 }
 
-/// `mix/16`: the workload, and the key that distinguishes its cells.
 fn label(identity: &Identity) -> String {
-    let of = |key: &str| identity.keys.get(key).map(String::as_str);
+    label_of(|key| identity.keys.get(key).map(String::as_str))
+}
+
+/// `mix/16`: the workload, and the key that distinguishes its cells.
+pub fn label_of<'a>(of: impl Fn(&str) -> Option<&'a str>) -> String {
     let cell = of("every").or(of("limit")).map(|value| format!("/{value}")).unwrap_or_default();
     format!("{}{cell}", of("work").unwrap_or("-"))
 }
@@ -288,6 +308,23 @@ mod tests {
                 "cpu_ratio 0.25 connections=kumihimo work=redis"
             ]
         );
+    }
+
+    #[test]
+    fn control_is_wide_until_its_median_is_known() {
+        let with = |work: &str, values: &[f64]| {
+            let lines = values.iter().flat_map(|value| {
+                let again = format!("cpu {value} s work={work} control=again");
+                [("std", format!("cpu 1 s work={work}")), ("std", again)]
+            });
+            samples(&lines.collect::<Vec<_>>())
+        };
+        let spread = [0.8, 0.85, 0.9, 0.97, 1.0, 1.02, 1.1, 1.2, 1.3];
+        assert!(is_control_wide(&with("redis", &spread), "redis"));
+        assert!(!is_control_wide(&with("redis", &spread), "http"), "another workload's");
+        let close = spread.map(|value| 1.0 + (value - 1.0) / 10.0);
+        assert!(!is_control_wide(&with("redis", &close), "redis"));
+        assert!(!is_control_wide(&with("redis", &spread[..5]), "redis"), "too few to say");
     }
 
     fn of_all(works: &[&str], value: impl Fn(usize) -> f64) -> Vec<(&'static str, String)> {

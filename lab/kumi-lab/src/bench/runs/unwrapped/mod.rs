@@ -5,7 +5,7 @@ mod derived;
 use std::process::Command;
 
 use crate::bench::contender::program::Program;
-use crate::bench::contender::{Contender, Missing, Programs, Trouble, own_cores};
+use crate::bench::contender::{Contender, Missing, Programs, Runtime, Trouble, own_cores};
 use crate::bench::plan::order::Order;
 use crate::bench::plan::{self, Options};
 use crate::bench::report::Note;
@@ -15,18 +15,30 @@ const BENCH: &str = "unwrapped";
 /// Reduction of the workload without rivals and without `--full`.
 const SHORT: &str = "share=10";
 
+/// A control that is too noisy to be judged has at most this many times as many rounds.
+const FURTHER: usize = 5;
+
 /// Runs every cell round after round. In each round, every contender runs once, in an order drawn
-/// from the seed.
+/// from the seed. Where the control is wide after the last round, std runs on against itself: how
+/// many rounds it has depends on the noise, not on what the ratio is.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     let cells = plan::cells(BENCH, options);
     let mut order = Order::new(options.seed);
     let mut samples = Vec::new();
     // Contenders that failed once, by cell and number, and refused sources.
     let (mut failed, mut refused) = (Vec::new(), Vec::new());
-    for round in 0..options.runs {
+    for round in 0..options.runs * FURTHER {
         for (c, cell) in cells.iter().enumerate() {
+            let work = derived::label_of(|key| cell.contenders[0].value(key));
+            let is_further = round >= options.runs;
+            if is_further && !derived::is_control_wide(&samples, &work) {
+                continue;
+            }
             for i in order.round(cell.contenders.len()) {
                 let contender = &cell.contenders[i];
+                if is_further && contender.runtime != Runtime::Std {
+                    continue;
+                }
                 let source = source_of(contender);
                 if failed.contains(&(c, i))
                     || source.as_ref().is_some_and(|source| refused.contains(source))
@@ -124,7 +136,6 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::contender::Runtime;
 
     #[test]
     fn sources_are_named_by_event_source_and_method() {
