@@ -17,7 +17,7 @@ pub mod user;
 pub use condition::until;
 pub use container::control_group;
 pub use documents::book;
-pub use seed::{Random, Round, rounds, seed};
+pub use seed::{Random, Round, extent, rounds, seed};
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! Seeds and rounds of stress tests: one number reproduces the choices of a failed run.
+//! Seeds and rounds of stress tests: one number reproduces the choices of a failed run. How much
+//! long tests do.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -25,16 +26,24 @@ pub fn seed() -> u64 {
     })
 }
 
+/// Chooses between the whole of a long test and as much of it as every run should do. `make test`
+/// sets `KUMI_TEST_BRIEF` and gets `brief`; `make check`, and a test run by hand, get `whole`.
+#[must_use]
+pub fn extent<T>(whole: T, brief: T) -> T {
+    if std::env::var_os("KUMI_TEST_BRIEF").is_some() { brief } else { whole }
+}
+
 /// Rounds of the stress test `name`: at least one, then more until `KUMI_STRESS_SECONDS` (2 if
-/// unset) have passed. Each round has its own random numbers, derived from the seed, the name and
-/// the round. Prints how to reproduce the run.
+/// unset, or 1 in a brief run) have passed. Each round has its own random numbers, derived from the
+/// seed, the name and the round. Prints how to reproduce the run.
 ///
 /// # Panics
 /// If `KUMI_STRESS_SECONDS` or `KUMI_SEED` is not a number.
 pub fn rounds(name: &str) -> impl Iterator<Item = Round> {
-    let seconds = std::env::var("KUMI_STRESS_SECONDS").map_or(2, |text| {
-        text.parse().expect("KUMI_STRESS_SECONDS must be a whole number of seconds")
-    });
+    let seconds = std::env::var("KUMI_STRESS_SECONDS").map_or_else(
+        |_| extent(2, 1),
+        |text| text.parse().expect("KUMI_STRESS_SECONDS must be a whole number of seconds"),
+    );
     let (seed, end) = (seed(), Instant::now() + Duration::from_secs(seconds));
     // Written past libtest's capture, whose contents are lost in a crash.
     let _ = std::io::stderr().write_all(format!("\n{name}: KUMI_SEED={seed}\n").as_bytes());

@@ -18,7 +18,7 @@ use kumihimo::policy::{
 use kumihimo::runtime::{Capacity, Design, Distrust, OnMisbehaviour, Runtime, metrics};
 use kumihimo::thread::{self, Builder, Thread};
 use kumihimo_tests::process::{alone, has_vps, one_to_one};
-use kumihimo_tests::{Random, rounds, skip};
+use kumihimo_tests::{Random, extent, rounds, skip};
 use kumihimo_trace::priority_order::Inversion;
 use kumihimo_trace::{Report, Verdict, check};
 
@@ -365,7 +365,8 @@ fn wake_from_outside_outranks_the_lowest() {
 fn wake_during_a_switch_outranks_the_next_microprocess() {
     const NAME: &str = "wake_during_a_switch_outranks_the_next_microprocess";
     alone(NAME, || {
-        const ROUNDS: u64 = 30_000;
+        // Each delay at least once.
+        let wakes: u64 = extent(30_000, 2_100);
         let runtime = Runtime::builder().vps(1).policy(FixedPriority).build().expect("a runtime");
         let scheduled = runtime.run(|| {
             if one_to_one() {
@@ -384,7 +385,7 @@ fn wake_during_a_switch_outranks_the_next_microprocess() {
             let answers = {
                 let answered = answered.clone();
                 move || {
-                    for round in 1..=ROUNDS {
+                    for round in 1..=wakes {
                         // A permit may be left over from a round in which the microprocess had not
                         // parked yet.
                         while answered.load(SeqCst) < round {
@@ -397,7 +398,7 @@ fn wake_during_a_switch_outranks_the_next_microprocess() {
             let high = Builder::new().priority(level(30)).spawn(answers).expect("it begins");
             let (main, woken, asks) = (thread::current(), high.thread().clone(), asked.clone());
             let waker = std::thread::spawn(move || {
-                for round in 1..=ROUNDS {
+                for round in 1..=wakes {
                     while asks.load(SeqCst) < round {
                         std::hint::spin_loop();
                     }
@@ -410,7 +411,7 @@ fn wake_during_a_switch_outranks_the_next_microprocess() {
                     main.unpark();
                 }
             });
-            for round in 1..=ROUNDS {
+            for round in 1..=wakes {
                 asked.store(round, SeqCst);
                 // A wake-up takes some hundred nanoseconds. For some delay, it falls between the
                 // check for other microprocesses and the switch.

@@ -14,7 +14,7 @@ use kumihimo::thread::{self, Suspended};
 use kumihimo_events::source::{Kind, open_one};
 use kumihimo_tests::pipe_echo::PipeEcho;
 use kumihimo_tests::process::{Ended, again, is_child, one_to_one};
-use kumihimo_tests::skip;
+use kumihimo_tests::{extent, skip};
 
 const SOURCES: [Kind; 3] = [Kind::Bpf, Kind::Perf, Kind::Watch];
 
@@ -66,11 +66,14 @@ fn is_any_sticky() -> bool {
 /// fail because of it: the limit on tests without progress detects a real hang.
 const REPORT_AFTER: Duration = Duration::from_secs(20);
 
-/// Yields until `is` holds.
+/// Time between two looks at the state of the runtime. A look may be a dump, which interrupts all.
+const LOOK_EVERY: Duration = Duration::from_micros(500);
+
+/// Sleeps until `is` holds.
 fn until(is: impl Fn() -> bool) {
     let (start, mut reported) = (Instant::now(), false);
     while !is() {
-        thread::yield_now();
+        thread::sleep(LOOK_EVERY);
         if !reported && start.elapsed() > REPORT_AFTER {
             reported = true;
             eprintln!("not so after {REPORT_AFTER:?}: {:?}", now());
@@ -133,7 +136,7 @@ fn waits_of_the_runtime_return_a_sticky_thread_to_a_vp() {
 #[test]
 fn long_wait_in_the_runtime_returns_a_sticky_thread_to_a_vp() {
     each("long_wait_in_the_runtime_returns_a_sticky_thread_to_a_vp", || {
-        for round in 0..10 {
+        for round in 0..extent(10, 3) {
             let (send, receive) = mpsc::channel();
             let one = thread::spawn(move || {
                 stick(&mut outside());
@@ -153,7 +156,9 @@ fn yielding_thread_returns_to_a_vp() {
     each("yielding_thread_returns_to_a_vp", || {
         let one = thread::spawn(|| {
             stick(&mut outside());
-            until(|| !is_any_sticky());
+            while is_any_sticky() {
+                thread::yield_now();
+            }
         });
         one.join().expect("no panic");
     });
@@ -162,6 +167,8 @@ fn yielding_thread_returns_to_a_vp() {
 #[test]
 fn sticky_thread_is_woken_by_every_kind_of_wait() {
     each("sticky_thread_is_woken_by_every_kind_of_wait", || {
+        // A multiple of three, for each of the ways to wait for the waiter.
+        let all = extent(30, 6);
         let (send, receive) = mpsc::channel();
         let lock = Arc::new(Mutex::new(0));
         let shared = Arc::new(RwLock::new(0));
@@ -173,7 +180,7 @@ fn sticky_thread_is_woken_by_every_kind_of_wait() {
             let mut outside = outside();
             // Before each wait, so that the microprocess stays sticky.
             let mut again = || (0..20).for_each(|_| outside.ask(BYTE));
-            for round in 0..30 {
+            for round in 0..all {
                 again();
                 assert_eq!(receive.recv(), Ok(round));
                 again();
@@ -190,7 +197,7 @@ fn sticky_thread_is_woken_by_every_kind_of_wait() {
                 counts.fetch_add(1, SeqCst);
             }
         });
-        for round in 0..30 {
+        for round in 0..all {
             let held = (lock.lock().expect("no poison"), shared.write());
             send.send(round).expect("it receives");
             one.thread().unpark();
@@ -211,7 +218,7 @@ fn sticky_thread_is_woken_by_every_kind_of_wait() {
             until(|| rounds.load(SeqCst) == round + 1);
         }
         one.join().expect("no panic");
-        assert_eq!(*lock.lock().expect("no poison"), 30);
+        assert_eq!(*lock.lock().expect("no poison"), all);
     });
 }
 
@@ -261,7 +268,7 @@ fn lock_taken_before_becoming_sticky_is_released_after() {
 #[test]
 fn sticky_wait_can_be_cancelled() {
     each("sticky_wait_can_be_cancelled", || {
-        for _ in 0..20 {
+        for _ in 0..extent(20, 5) {
             let (_send, receive) = mpsc::channel::<()>();
             let one = thread::spawn(move || {
                 stick(&mut outside());
@@ -294,19 +301,20 @@ fn scope_deadline_ends_a_sticky_wait() {
 #[test]
 fn suspended_sticky_thread_continues_after_resume() {
     each("suspended_sticky_thread_continues_after_resume", || {
+        let all = extent(20, 5);
         let (send, receive) = mpsc::channel();
         let count = Arc::new(AtomicU64::new(0));
         let counts = count.clone();
         let one = thread::spawn(move || {
             let mut outside = outside();
             stick(&mut outside);
-            for n in 0..20 {
+            for n in 0..all {
                 assert_eq!(receive.recv(), Ok(n));
                 counts.fetch_add(1, SeqCst);
                 (0..20).for_each(|_| outside.ask(BYTE));
             }
         });
-        for n in 0..20 {
+        for n in 0..all {
             until_one_waits_for("the channel");
             assert_eq!(one.thread().suspend().expect("a microprocess"), Suspended::Now);
             send.send(n).expect("it receives");
@@ -543,7 +551,7 @@ fn sticky_kernel_thread_owns_no_event() {
         until(is_few);
         // A clock interrupts a thread that runs, so that it records its stack.
         let dumped = || dump(&mut std::io::sink()).expect("a sink takes all");
-        (0..20).for_each(|_| dumped());
+        (0..extent(20, 5)).for_each(|_| dumped());
         until(is_few);
         stop.store(true, SeqCst);
         all.into_iter().for_each(|one| one.join().expect("no panic"));

@@ -16,7 +16,7 @@ use kumihimo::runtime::{
 use kumihimo::thread::{self, Priority};
 use kumihimo_events::source::open_one;
 use kumihimo_tests::process::{Ended, again, finish, is_child, is_one_to_one, start};
-use kumihimo_tests::skip;
+use kumihimo_tests::{extent, skip};
 
 const MODE: &str = "KUMI_WATCHDOG";
 
@@ -256,7 +256,7 @@ fn load() {
             });
         }
         Runtime::builder().vps(3).build().expect("a runtime").run(|| {
-            for round in 0..6u64 {
+            for round in 0..extent(6, 2) {
                 let all: Vec<_> = (0..60u64)
                     .map(|n| {
                         let priority = Priority::new((n * 7 % 64) as u8).expect("in range");

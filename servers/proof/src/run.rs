@@ -1,6 +1,6 @@
 //! Runs thousands of random sequences from a seed, and shrinks failing ones.
 
-use kumihimo_tests::{Random, rounds};
+use kumihimo_tests::{Random, extent, rounds};
 use proptest::collection::SizeRange;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -68,8 +68,8 @@ fn shortest(
     (operations, reason)
 }
 
-/// Runs the test `name`: rounds of `cases` sequences until `KUMI_STRESS_SECONDS` have passed, at
-/// least one round. Prints the number of rounds.
+/// Runs the test `name`: rounds of `cases` sequences (a quarter of them in a brief run) until
+/// `KUMI_STRESS_SECONDS` have passed, at least one round. Prints the number of rounds.
 ///
 /// # Panics
 /// With the result of [`search`], and the seed that reproduces it.
@@ -79,6 +79,7 @@ pub fn test(
     length: impl Into<SizeRange>,
     check: impl Fn(&[Operation]) -> Result<(), Difference>,
 ) {
+    let cases = extent(cases, (cases / 4).max(1));
     let (length, mut sequences) = (length.into(), 0);
     let watchdog = Watchdog::new(name);
     let check = |operations: &[Operation]| {

@@ -14,12 +14,10 @@ use kumihimo::thread;
 use kumihimo_events::cores::affinity;
 use kumihimo_tests::container::{Container, DEFAULT, PERIOD, USER, is_inside};
 use kumihimo_tests::process::{alone, command, finish, is_child, is_preempted, one_to_one};
-use kumihimo_tests::skip;
+use kumihimo_tests::{extent, skip};
 
 /// Prefix of lines to the parent process.
 const MARK: &str = "> ";
-/// Number of times that VPs retire and are opened again.
-const CHANGES: usize = 3;
 /// Microprocesses of each kind, or pairs of them.
 const EACH: usize = 4;
 
@@ -184,7 +182,7 @@ fn retire_and_open(change: impl Fn(usize) + Sync) {
         let load = Load::new();
         load.run(|| {
             load.await_progress();
-            for _ in 0..CHANGES {
+            for _ in 0..extent(3, 1) {
                 change(1);
                 await_open(1);
                 await_retired(&load);

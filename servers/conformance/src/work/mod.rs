@@ -10,7 +10,7 @@ mod tree;
 pub use build::{builds, maps};
 pub use database::keeps_a_database;
 pub use files::{copies_sparsely, holds_many_small_files, is_found_and_measured, verifies};
-pub use sources::{clones, packs, synchronises};
+pub use sources::{clones, excerpt, packs, synchronises};
 pub use tree::Tree;
 
 use std::ffi::OsStr;

@@ -1,8 +1,35 @@
 //! Source trees: git, tar, rsync.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Tree, can, sh};
+use crate::image::has;
+
+/// Identifies the author of commits, without a configuration.
+const AUTHOR: [&str; 6] =
+    ["-c", "user.name=x", "-c", "user.email=x@example.invalid", "-c", "commit.gpgsign=false"];
+
+/// Copies three packages of this repository to a repository of its own, which has all that the jobs
+/// read, in a tenth of the files. Returns its directory, below `scratch`.
+///
+/// # Panics
+/// If cp(1) or git(1) fails.
+pub fn excerpt(sources: &Path, scratch: &Path) -> PathBuf {
+    let excerpt = scratch.join("excerpt");
+    let to = excerpt.to_str().expect("UTF-8");
+    std::fs::create_dir(&excerpt).expect("a directory");
+    let parts = ["ARCHITECTURE.md", "crates/io", "crates/sync", "servers/kv"];
+    sh(sources, "cp", &[&["-a", "--parents"], &parts[..], &[to]].concat());
+    if has("git") {
+        sh(&excerpt, "git", &["init", "-q"]);
+        sh(&excerpt, "git", &["add", "."]);
+        for message in ["first", "second"] {
+            let commit = ["commit", "-q", "--allow-empty", "-m", message];
+            sh(&excerpt, "git", &[&AUTHOR[..], &commit].concat());
+        }
+    }
+    excerpt
+}
 
 /// Runs `git clone` and `git fsck`, and commits a change.
 ///
@@ -22,9 +49,7 @@ pub fn clones(repository: &Path, place: &Path) {
     assert_eq!(sh(&clone, "git", &["status", "--porcelain"]), "");
     std::fs::write(clone.join("ARCHITECTURE.md"), "changed\n").expect("a file changes");
     assert_eq!(sh(&clone, "git", &["status", "--porcelain"]), " M ARCHITECTURE.md\n");
-    let author =
-        ["-c", "user.name=x", "-c", "user.email=x@example.invalid", "-c", "commit.gpgsign=false"];
-    sh(&clone, "git", &[&author[..], &["commit", "-qam", "a change"]].concat());
+    sh(&clone, "git", &[&AUTHOR[..], &["commit", "-qam", "a change"]].concat());
     sh(&clone, "git", &["gc", "-q"]);
     sh(&clone, "git", &["fsck", "--full", "--no-progress"]);
     sh(&clone, "git", &["checkout", "-q", "HEAD~1"]);

@@ -72,6 +72,7 @@ fn run_until(end: Instant, suites: &[Binary], seed: u64) -> Result<Report, Failu
             environment: vec![("KUMI_SEED".to_owned(), seed.to_string())],
             arguments: Vec::new(),
             alone: false,
+            is_brief: false,
             binary,
         };
         let ended = run::run(job, number)?;

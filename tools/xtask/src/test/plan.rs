@@ -14,6 +14,8 @@ pub struct Job {
     pub arguments: Vec<String>,
     /// True if no other job may run concurrently.
     pub alone: bool,
+    /// Whether long tests do less than all that they can (`kumihimo_tests::extent`).
+    pub is_brief: bool,
 }
 
 /// Programs that change or measure global state of the machine.
@@ -26,20 +28,31 @@ const MANY_GATES: &str = "bad_input::hundred_thousand_gates_can_be_served";
 
 /// Tests that `make test` omits and `make check` runs: larger or alternative versions of other
 /// tests that take minutes.
-const THOROUGH: [(&str, &[&str]); 7] = [
-    // A sanitizer's run of an example that runs without it as well.
-    ("kumihimo-capi/interface", &["standard::sessions_run_under_address_sanitizer"]),
+const THOROUGH: [(&str, &[&str]); 9] = [
+    // A sanitizer's run of an example that runs without it as well; and each header of C++ alone:
+    // another test compiles them together.
+    (
+        "kumihimo-capi/interface",
+        &[
+            "header::each_header_of_cpp_compiles_alone",
+            "standard::sessions_run_under_address_sanitizer",
+        ],
+    ),
     // Proves the suite on the kernel's own ext2, and nothing of the product.
     ("kumihimo-conformance/itself", &["kernels_ext2_runs_the_workloads"]),
+    // The other tests there detect some thousands.
+    ("kumihimo-events/perf", &["each_of_ten_thousand_sleeps_is_detected"]),
     // Between the smallest blocks and the default ones.
     ("kumihimo-proof/ext2", &["blocks_of_2_kb"]),
+    // The other tests there have up to a thousand microprocesses.
+    ("kumihimo-tests/events", &["many::ten_blocked_of_ten_thousand_stall_no_one"]),
     ("kumihimo-tests/gates", &[MANY_GATES]),
     ("kumihimo-tests/leaks", &["million_microprocesses_leak_nothing"]),
     // Go builds its tool first.
     ("kumi/profile", &["cpu::go_tool_pprof_reads_a_profile"]),
     // Real workloads (git, tar, make, rsync, sqlite3) with this repository, half a minute of CPU
-    // time each, and the conformance suite on a directory of the host: those in the organisations
-    // other than the default, and with options that the conformance suite has in every run.
+    // time each: every run has an excerpt of it. The conformance suite: every run has it on an
+    // image in three organisations and without caches, and on a directory of the host in one.
     (
         "kumi/mount",
         &[
@@ -48,7 +61,15 @@ const THOROUGH: [(&str, &[&str]); 7] = [
             "posix::host::sequential",
             "posix::host::user_threads",
             "posix::host::without_caches",
+            "posix::ext2::blocks_of_1024",
+            "posix::ext2::blocks_of_2048",
+            "posix::ext2::processes",
+            "posix::ext2::user_threads",
+            "posix::ext2::with_a_thread_for_each_file",
+            "posix::ext2::with_every_thread_its_request",
+            "posix::ext2::with_readdirplus",
             "work::ext2::kernel_threads",
+            "work::ext2::microprocesses",
             "work::ext2::processes",
             "work::ext2::sequential",
             "work::ext2::user_threads",
@@ -64,8 +85,14 @@ const THOROUGH: [(&str, &[&str]); 7] = [
 /// Tests that a row omits in `make test`, which has run them on the defaults: with the slowest
 /// mechanisms they take minutes, or they do not depend on the mechanisms.
 const ON_DEFAULTS: [(&str, &[&str]); 4] = [
-    ("kumihimo-tests/container", &["retirement::vps_follow_changes_of_the_quota"]),
-    ("kumihimo-tests/events", &["many::ten_blocked_of_ten_thousand_stall_no_one"]),
+    (
+        "kumihimo-tests/container",
+        &[
+            "retirement::vps_follow_changes_of_the_affinity",
+            "retirement::vps_follow_changes_of_the_quota",
+        ],
+    ),
+    ("kumihimo-tests/counters", &["sampled_cpu_time_is_divided_as_it_was_used"]),
     ("kumihimo-tests/exact", &["wake_during_a_switch_outranks_the_next_microprocess"]),
     ("kumihimo-tests/watchdog", &["well_behaved_scheduler_is_not_accused"]),
 ];
@@ -84,6 +111,7 @@ fn job(suite: &str, binary: &Binary, environment: &[(String, String)]) -> Job {
         environment: environment.to_vec(),
         arguments: Vec::new(),
         alone: ALONE.contains(&binary.name().as_str()),
+        is_brief: false,
     }
 }
 
@@ -94,7 +122,8 @@ fn without(tests: &[&str]) -> Vec<String> {
 }
 
 /// Every suite with the default mechanisms, one for each package; and the conformance suite of the
-/// events on the minimal user scheduler. Without some long tests unless `thorough`.
+/// events on the minimal user scheduler. Without some long tests, and with less of others, unless
+/// `thorough`.
 pub fn defaults(binaries: &[Binary], thorough: bool) -> Vec<Job> {
     let mut jobs: Vec<Job> =
         binaries.iter().map(|binary| job(&binary.package, binary, &[])).collect();
@@ -108,6 +137,7 @@ pub fn defaults(binaries: &[Binary], thorough: bool) -> Vec<Job> {
         job.arguments = ["--skip", "many::", "--skip", "random::"].map(str::to_owned).to_vec();
         jobs.push(job);
     }
+    jobs.iter_mut().for_each(|job| job.is_brief = !thorough);
     jobs
 }
 
@@ -122,7 +152,7 @@ fn omit(job: &mut Job, lists: &[(&str, &[&str])]) {
 }
 
 /// The suites that a row of the matrix affects, in a build with these designs. Without some long
-/// tests unless `thorough`.
+/// tests, and with less of others, unless `thorough`.
 pub fn row(
     number: usize,
     row: &Row,
@@ -139,7 +169,10 @@ pub fn row(
     } else {
         [&THOROUGH[..], &ON_DEFAULTS].concat()
     };
-    jobs.iter_mut().for_each(|job| omit(job, &omitted));
+    for job in &mut jobs {
+        omit(job, &omitted);
+        job.is_brief = !thorough;
+    }
     jobs
 }
 
@@ -246,6 +279,12 @@ mod tests {
         let arguments =
             |thorough| row(3, &ROWS[3], Designs::All, &binaries, thorough)[0].arguments.clone();
         assert!(arguments(true).is_empty());
+        let is_brief = |thorough| {
+            let of_row = row(3, &ROWS[3], Designs::All, &binaries, thorough);
+            let all = defaults(&binaries, thorough).into_iter().chain(of_row);
+            all.map(|job| job.is_brief).collect::<Vec<_>>()
+        };
+        assert_eq!((is_brief(false), is_brief(true)), (vec![true; 2], vec![false; 2]));
         let omitted = "wake_during_a_switch_outranks_the_next_microprocess";
         assert_eq!(arguments(false), ["--exact", "--skip", omitted]);
     }

@@ -111,6 +111,9 @@ pub fn run(job: Job, number: usize) -> Result<Ended, Failure> {
         .env("CARGO_PKG_NAME", &job.binary.package)
         .env("KUMI_TEST_PACKAGES", &job.binary.packages);
     command.env("RUSTC_BOOTSTRAP", "1").env("KUMI_DIR", &place.0);
+    if job.is_brief {
+        command.env("KUMI_TEST_BRIEF", "1");
+    }
     command.envs(job.environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(|e| format!("{}: {e}", job.binary.path.display()))?;
